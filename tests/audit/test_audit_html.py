@@ -355,7 +355,7 @@ def test_a_browser_opens_the_page_and_nothing_else_and_needs_no_sideways_scrolli
         seen.page.evaluate(UNFOLD)
         for width in (1200, 400):
             seen.page.set_viewport_size({"width": width, "height": 900})
-            assert seen.page.evaluate(VISIBLE) == [True] * (1 + (7 if name == "empty" else 12))
+            assert seen.page.evaluate(VISIBLE) == [True] * (1 + (8 if name == "empty" else 12))
             assert seen.page.evaluate(OVERFLOW) == 0
         assert seen.page.title() != "owned"
         assert (seen.requests, seen.complaints) == ([], [])

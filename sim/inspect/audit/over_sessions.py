@@ -14,7 +14,6 @@ from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import keys, pedersen
-from deltafl.secagg.identity import identity as identity_of
 from deltafl.secagg.messages import AdvertiseKeys
 from deltafl.secagg.params import SessionParams
 from deltafl.secagg.wire import Kind
@@ -52,13 +51,10 @@ class Past:
     """What is known of the sessions so far.
 
     Attributes:
-        rebuilt: Secrets that were rebuilt in the round: the device, the secret, whether it is a
-            seed, and where.
         unseen: Devices that have not come back since the run was interrupted. A simulator draws new
             identities then.
     """
 
-    rebuilt: list[tuple[int, bytes, bool, Evidence]] = field(default_factory=list)
     unseen: set[int] = field(default_factory=set)
     _seen: dict[bytes, Evidence] = field(default_factory=dict)  # tags and contexts
     _invited: tuple[int, set[int]] = field(default_factory=lambda: (0, set()))  # of the round
@@ -78,7 +74,6 @@ class Past:
 
     def end_round(self, sessions: list[Session], *, is_lost: bool) -> None:
         """Note how a round ended, once its sessions were looked at."""
-        self.rebuilt.clear()
         self._models = b""
         for s in sessions:
             if is_lost:
@@ -199,7 +194,7 @@ class Past:
                 yield Breach(f"devices {owner} and {device} have one identity", [place, first])
 
     def one_role_each(self, s: Session) -> Iterator[Breach]:
-        """Secrets that have two roles."""
+        """Identities that agree on masks or open boxes, too."""
         roles = {
             keys.canonical(public): f"{role} of device {device}"
             for device, (message, _) in s.keys.items()
@@ -208,15 +203,6 @@ class Past:
         for device, own, place in _identities(s):
             for alike in roles.keys() & {keys.canonical(own), of_edwards(own)}:
                 yield Breach(f"the identity of device {device} is the {roles[alike]}", [place])
-        for device, secret, is_seed, place in self.rebuilt:
-            public, signs = keys.key_pair(secret).public, bytes(identity_of(secret).public)
-            if is_seed and public in roles:  # a rebuilt mask key is that of a mask key
-                detail = f"a rebuilt seed of device {device} is the secret of the {roles[public]}"
-                yield Breach(detail, [place])
-            if signs in self._owners:
-                signer = self._owners[signs][0]
-                detail = f"a rebuilt secret of device {device} signs for device {signer}"
-                yield Breach(detail, [place])
 
 
 def public_keys(message: AdvertiseKeys) -> Iterator[tuple[str, keys.PublicKey]]:

@@ -3,7 +3,7 @@
 
 import struct
 from dataclasses import replace
-from hashlib import sha256
+from hashlib import sha256, sha512
 from unittest import mock
 
 import numpy as np
@@ -247,6 +247,22 @@ class SigningKeyStage(SignedStage):
         if device != VICTIM or number == 2:
             return honest
         return lambda size: self.known if next(count) == 3 else honest(size)
+
+
+class OneSecretStage(SigningKeyStage):
+    """One device opens its boxes with the secret by which it signs."""
+
+    def randomness(self, number, take, device):
+        honest, count = Stage.randomness(self, number, take, device), iter(range(10**6))
+        if device != VICTIM or number == 2:
+            return honest
+        scalar = sha512(self.known).digest()[:32]
+        return lambda size: scalar if next(count) == 0 else honest(size)
+
+
+@leak("keys.two-roles", stage=OneSecretStage)
+def an_identity_that_opens_boxes(edit):
+    assert edit.run.entries
 
 
 @leak("secrets.guessed", stage=SigningKeyStage)

@@ -127,7 +127,7 @@ LIES = {
     "a start": (in_settings("warm_start = true", "warm_start = false"), ".warm_start = "),
     "signatures": (in_settings("signed = false", "signed = true"), "session.signed = False was"),
     "a seed": (in_settings("seed = 1\n", "seed = 2\n"), "rounds[1].session.graph_seed = "),
-    "an array of the bundle": (another_array, "bundle.npz has SHA-256"),
+    "an array of the bundle": (another_array, "bundle.npz: not a bundle that can be used"),
     "a comment of the bundle": (a_comment, "bundle.npz has SHA-256"),
 }
 FAST = "kept devices"

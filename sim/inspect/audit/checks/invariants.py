@@ -12,7 +12,7 @@ from deltafl.sim.inspect.audit.over_sessions import Past
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.session_log import Breach, Session
-from deltafl.sim.inspect.audit.views import RoundView, place_of
+from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import Record, Resumed
 
 RULES: Final = Rules.read(
@@ -63,8 +63,7 @@ keys.reused high device A6: a public key was used twice
     Masks under one key pair repeat, and the difference of two vectors is the difference of their
     inputs.
 keys.two-roles high device A6: one secret has several roles
-    Whoever learns it in one role can use it in the other: a rebuilt secret may open boxes, or
-    sign.
+    Whoever learns it in one role can use it in the other.
 keys.identity-changed high device A3: a device's identity key changed between sessions
     Somebody else may have spoken for the device since then.
 keys.shared-identity high device A4: several devices have one identity
@@ -111,16 +110,11 @@ class Invariants(Check):
         return ()
 
     def on_sum(self, released: ReleasedSum) -> Iterable[Finding]:
-        """Hand a sum to its session, and note the secrets that were rebuilt for it."""
-        record, replayed = released.record, released.replayed
+        """Hand a sum to its session."""
         for session in reversed(self._sessions.values()):
-            if session.opened(record.slot):
-                session.sums.append(record)
+            if session.opened(released.record.slot):
+                session.sums.append(released.record)
                 break
-        if replayed is not None:
-            place, seeds, lost = place_of(record), replayed.secrets, replayed.keys
-            self._past.rebuilt += [(device, seed, True, place) for device, seed in seeds.items()]
-            self._past.rebuilt += [(device, p.secret, False, place) for device, p in lost.items()]
         return ()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
