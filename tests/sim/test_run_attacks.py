@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from doubles import Killed, KilledAfter, run
-from records import attacked_of, change, checkpoint_of, evaluations_of, events_of
+from records import attacked_of, checkpoint_of, evaluations_of, events_of
 
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import DeviceData, Split, federate
@@ -272,12 +272,7 @@ def test_an_audit_of_a_run_with_attackers_finds_what_it_finds_without(tmp_path):
         found[name] = {finding.rule for finding in report.findings}
     assert found["lying"] == found["clean"]
     assert "record.disagrees" not in found["clean"]
-    change(
-        tmp_path / "lying",
-        """UPDATE attackers SET line = replace(line, '"devices": 24', '"devices": 23')""",
-    )
-    report = audit(tmp_path / "lying", Options())
-    assert "record.disagrees" in {finding.rule for finding in report.findings}
+    assert any("who lies" in one for one in report.not_checked)
 
 
 @pytest.mark.parametrize(
