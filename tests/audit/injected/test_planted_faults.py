@@ -228,7 +228,7 @@ FAULTS = (
     (masks_alike_in_all_slots, OnceStage, {"independent.differs"}, {}),
     (lets_two_lists_be_signed, SignedOnceStage, {"spec.threshold"}, ACTIVE),
 )
-CONTROLS = {(stage, frozenset(options)) for _, stage, _, options in FAULTS}
+CONTROLS = [*dict.fromkeys((stage, bool(options)) for _, stage, _, options in FAULTS)]
 
 
 def refusing(receive):
