@@ -1,6 +1,7 @@
 """Does the real engine, given what the record's rounds came to, write what the record says?"""
 
 from collections.abc import Iterator
+from typing import Final
 
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
@@ -14,6 +15,9 @@ from deltafl.sim.inspect.audit.run_replay import RunReplay, Unplayable, summary_
 from deltafl.sim.record.record import SUMMARY
 from deltafl.sim.record.record import Record as RunRecord
 from deltafl.sim.record.transcript import Closing, Record, Resumed, RoundEnd
+
+_UNFIT: Final = (UserError, SecAggError, ProtocolError, ValueError)
+"""What is raised where settings, or what follows from them, contradict each other."""
 
 RULES = Rules.read(
     """\
@@ -85,7 +89,7 @@ class RunAgain(Check):
         try:
             for detail in summary_differs(source.directory, source.arms):
                 yield RULES.found("record.disagrees", detail, [Evidence()])
-        except UserError as error:
+        except _UNFIT as error:
             yield RULES.found("record.disagrees", str(error), [Evidence()])
 
     def unchecked(self) -> Iterator[str]:
@@ -113,7 +117,7 @@ class RunAgain(Check):
             self._why_not = "no message is kept of any round"
         except Unplayable as error:
             self._why_not = str(error)
-        except (UserError, SecAggError, ProtocolError, ValueError) as error:
+        except _UNFIT as error:
             yield RULES.found("record.disagrees", str(error), [Evidence()])
         self._rounds, self._passed_over = replay.rounds, replay.passed_over
         for one in replay.departures:
