@@ -42,7 +42,7 @@ def rule(severity):
 
 def finding(severity, detail="A detail.", *, of=None, **fields):
     """A finding in one place."""
-    evidence = (Evidence(round=3, record=70, offset=81_234),)
+    evidence = (Evidence(round=3, record=70),)
     return Finding(of or rule(severity), severity, detail, evidence, **fields)
 
 

@@ -26,7 +26,7 @@ def test_a_source_knows_what_vouches_for_it(tmp_path):
     records.write_run(tmp_path, config, summary={"record_sha256": "ab" * 32})
     source = find_source(tmp_path)
     assert source.head == b"\xab" * 32
-    assert (source.num_others, source.is_in_clear, source.data) == (3, False, None)
+    assert (len(source.arms), source.is_in_clear, source.data) == (4, False, None)
     bare = find_source(tmp_path / "record.sqlite")
     assert (bare.config, bare.head, bare.directory) == (None, None, None)
     clear = build_config([{"federation": {"algorithm": "fedavg"}}])

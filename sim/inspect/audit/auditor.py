@@ -1,14 +1,15 @@
-"""The audit: one pass over a transcript, which hands everything to every check, in order.
+"""The audit: one pass over a record, which hands everything to every check, in order.
 
 This module knows no check by name: they are listed in a table (`catalogue.CHECKS`) and share one
-interface (`check`). It does what all checks need: it puts rounds together, computes sums again from
-their messages, and plays rounds again from their sums.
+interface (`check`). It does what all checks need: it puts rounds together, and computes sums again
+from their messages, with the secrets that are rebuilt for them.
 
-It keeps one round in memory, and short notes on earlier rounds, so that it can audit a transcript
-of any length. When a slot is summed, its masked vectors are read from the file a second time.
+It keeps the messages of one round in memory. Of earlier rounds, checks keep notes, and the replay
+what each came to and the model that it announced. When a slot is summed, its masked vectors are
+read from the file a second time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol
@@ -33,7 +34,6 @@ from deltafl.sim.inspect.audit.truth_rounds import (
     InputsOfRound,
     SeedsOfRound,
     TruthOfRound,
-    TruthRead,
     TruthRounds,
 )
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
@@ -114,7 +114,6 @@ class _Audit:
         )
         self._findings = Findings()
         self._inventory, self._timeline = Inventory(), Timeline()
-        self._last_round = 0
         self._truth: TruthRounds | None = None
         self._opening: Opening | None = None
         self._round: RoundView | None = None
@@ -197,7 +196,6 @@ class _Audit:
             number, truth=truth, inputs=self._inputs_of_round, seeds=self._seeds_of_round
         )
         self._num_rounds += 1
-        self._last_round = number
         self._totals = {}
         self._truth_of_round = truth
         self._digest_of_truth = b"" if self._truth is None else self._truth.digest
@@ -235,8 +233,8 @@ class _Audit:
     def _seeds_of_round(self) -> SeedsOfRound:
         return {} if self._truth is None else self._truth.seeds
 
-    def _read_all_truth(self) -> TruthRead | None:
-        """The rest of the truth file; None without one."""
+    def _read_all_truth(self) -> Sequence[int] | None:
+        """Rounds that the truth file has and the record has not; None without a file."""
         if self._truth is None:
             return None
         try:
@@ -301,15 +299,14 @@ class _Audit:
             self._truth_of_round if self._truth is not None else None,
             self._seeds_of_round,
             self._digest_of_truth,
-            is_first=self._num_rounds == 1,
         )
         for check in self._checks:
             self._findings.add_all(check.on_round(over))
 
     def _end(self) -> None:
-        if (truth := self._read_all_truth()) is not None:
+        if (untold := self._read_all_truth()) is not None:
             for check in self._checks:
-                self._findings.add_all(check.on_truth(truth))
+                self._findings.add_all(check.on_truth(untold))
         for check in self._checks:
             self._findings.add_all(check.on_end())
         alarms = self._premises.budget.alarms()

@@ -23,7 +23,7 @@ from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.source import Source
-from deltafl.sim.inspect.audit.truth_rounds import SeedsOfRound, TruthOfRound, TruthRead
+from deltafl.sim.inspect.audit.truth_rounds import SeedsOfRound, TruthOfRound
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
 from deltafl.sim.record.transcript import Record, Sum
 
@@ -51,7 +51,7 @@ class Premises:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskedVector:
-    """A masked vector of a round that is recorded whole, read again from the file.
+    """A masked vector, read again from the file.
 
     Attributes:
         session: Its session.
@@ -78,8 +78,7 @@ class ReleasedSum:
         record: What the server says.
         round: Its round, up to this point.
         slot: Its session and slot; None if it cannot come from any session.
-        replayed: The sum computed from its messages; None if the transcript does not keep them
-            whole.
+        replayed: The sum computed from its messages; None where no session can have given it.
     """
 
     record: Sum
@@ -100,7 +99,6 @@ class RoundOver:
         truth: The true values of its devices; None without a truth file.
         seeds: What its devices drew, as far as it is known.
         truth_digest: That of the truth up to it, 32 bytes; b"" without a truth file.
-        is_first: Whether it is the transcript's first.
     """
 
     view: RoundView
@@ -109,7 +107,6 @@ class RoundOver:
     truth: TruthOfRound | None = None
     seeds: SeedsOfRound = field(default_factory=dict)
     truth_digest: bytes = b""
-    is_first: bool = True
 
 
 class Check(ABC):
@@ -186,13 +183,13 @@ class Check(ABC):
         del over
         return ()
 
-    def on_truth(self, truth: TruthRead) -> Iterable[Finding]:
+    def on_truth(self, untold: Sequence[int]) -> Iterable[Finding]:
         """Take what is known of the truth file, once it is read to its end; only if there is one.
 
         Args:
-            truth: How far it goes, and which of its rounds the transcript has not.
+            untold: Rounds that it has and the record has not, ascending.
         """
-        del truth
+        del untold
         return ()
 
     def on_end(self) -> Iterable[Finding]:

@@ -23,17 +23,15 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A place in the transcript.
+    """A place in the record.
 
     Attributes:
         round: The round, counted from 1; None if the place is the whole file.
-        record: Sequence number of the record; None if the place is not a single record.
-        offset: Where that record begins in the file, in bytes.
+        record: Number of the row; None if the place is not a single row.
     """
 
     round: int | None = None
     record: int | None = None
-    offset: int | None = None
 
     def __str__(self) -> str:
         """The place in words.

@@ -14,18 +14,6 @@ from nacl.bindings import crypto_core_ed25519_is_valid_point
 from deltafl.secagg import keys
 
 _PRIME: Final = 2**255 - 19
-_A: Final = 486662
-
-
-def is_on_curve(public: bytes) -> bool:
-    """Whether v² = u³ + 486662·u² + u has a solution v, modulo 2^255 − 19 (RFC 7748, section 4.1).
-
-    Args:
-        public: 32 bytes that encode u.
-    """
-    u = keys.coordinate(public)
-    square = u * (u * (u + _A) + 1) % _PRIME
-    return square == 0 or pow(square, (_PRIME - 1) // 2, _PRIME) == 1
 
 
 def of_edwards(identity: bytes) -> bytes:

@@ -24,7 +24,6 @@ class Source:
         transcript: The transcript; it need not exist for a run in clear.
         config: The run's settings; None for a bare transcript.
         head: The digest that the run states, 32 bytes; None if it states none.
-        num_others: Further runs of the same experiment, in directories of their own.
         directory: The run directory; None for a bare transcript.
         arms: The settings of all runs of the experiment, this one's first.
         summary: What the run says that it found; None if it is not finished.
@@ -35,7 +34,6 @@ class Source:
     transcript: Path
     config: RunConfig | None = None
     head: bytes | None = None
-    num_others: int = 0
     directory: RunDirectory | None = None
     arms: tuple[RunConfig, ...] = ()
     summary: Mapping[str, object] | None = None
@@ -85,7 +83,6 @@ def find_source(path: Path, data: Path | None = None) -> Source:
         directory.record,
         arms[0],
         head=_stated_head(directory, summary),
-        num_others=len(arms) - 1,
         directory=directory,
         arms=arms,
         summary=summary,

@@ -1,7 +1,6 @@
-"""The truth, read round by round alongside the transcript: what each masked vector hides."""
+"""The truth, read round by round alongside the record: what each masked vector hides."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +23,6 @@ InputsOfRound = Mapping[tuple[int, int], DeviceTruth]
 
 SeedsOfRound = Mapping[tuple[bytes, int], DeviceSeed]
 """What devices drew, by session's tag and device."""
-
-
-@dataclass(frozen=True, slots=True)
-class TruthRead:
-    """A truth file that was read to its end.
-
-    Attributes:
-        untold: The rounds that nobody has asked for, ascending.
-    """
-
-    untold: tuple[int, ...]
 
 
 class TruthRounds:
@@ -66,8 +54,8 @@ class TruthRounds:
         self._mark = opening[1]
         self._step()
 
-    def to_the_end(self) -> TruthRead:
-        """Read the rest of the file.
+    def to_the_end(self) -> Sequence[int]:
+        """Read the rest of the file; the rounds that nobody has asked for, ascending.
 
         Raises:
             ChainError: the file is damaged.
@@ -75,7 +63,7 @@ class TruthRounds:
         while self._next is not None:
             self._passed.add(self._next.round)
             self._step()
-        return TruthRead(tuple(sorted(self._passed)))
+        return sorted(self._passed)
 
     def of(self, round_number: int) -> TruthOfRound:
         """What is known of a round of one level; nothing of several. Rounds before are passed over.

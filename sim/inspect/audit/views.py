@@ -21,7 +21,6 @@ from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     MaskedInput,
-    RosterMessage,
     ShareKeys,
 )
 from deltafl.secagg.params import ClientId, SessionId
@@ -44,7 +43,6 @@ class SlotView:
         opened: The messages that opened it, one for each device.
         inputs: The masked vectors that came; their bytes are in the file.
         committed: What devices committed to in a verified slot, by device; the first of each.
-        proofs: What is to prove that this is valid, by device; the first of each.
         checks: The lists of devices that were sent to be signed.
         signatures: The signatures that came.
         requests: The requests for shares that were sent.
@@ -57,7 +55,6 @@ class SlotView:
     opened: list[Seen] = field(default_factory=list)
     inputs: list[Seen] = field(default_factory=list)
     committed: dict[int, bytes] = field(default_factory=dict)
-    proofs: dict[int, bytes] = field(default_factory=dict)
     checks: list[Seen] = field(default_factory=list)
     signatures: list[Seen] = field(default_factory=list)
     requests: list[Seen] = field(default_factory=list)
@@ -95,7 +92,6 @@ class SessionView:
         announcements: The announcements that opened it, one for each device.
         advertisements: What came as devices' keys, by device; the first of each.
         rosters: The rosters that were sent; without the keys.
-        listed: The first roster of every list of ids that was sent, by the ids' bytes.
         share_keys: The messages with sealed shares that came; without their boxes.
         commitments: Of the devices to their seeds, by device.
         deliveries: The deliveries that were sent; without their boxes.
@@ -109,7 +105,6 @@ class SessionView:
     announcements: list[Seen] = field(default_factory=list)
     advertisements: dict[int, Seen] = field(default_factory=dict)
     rosters: list[Seen] = field(default_factory=list)
-    listed: dict[bytes, Seen] = field(default_factory=dict)
     share_keys: dict[int, Seen] = field(default_factory=dict)
     commitments: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
     deliveries: list[Seen] = field(default_factory=list)
@@ -229,7 +224,7 @@ class SessionView:
             case Kind.ADVERTISE:
                 self.advertisements.setdefault(seen.record.peer, seen)
             case Kind.ROSTER:
-                self._add_roster(seen)
+                self.rosters.append(_without_message(seen))
             case Kind.SHARE_KEYS:
                 self._add_share_keys(seen)
             case Kind.DELIVERY:
@@ -249,12 +244,6 @@ class SessionView:
         if (kind - _ANSWERS, slot, peer) not in self._asked:
             self.unasked.append(_without_message(seen))
 
-    def _add_roster(self, seen: Seen) -> None:
-        message, light = seen.content.message, _without_message(seen)
-        if isinstance(message, RosterMessage):
-            self.listed.setdefault(message.roster.astype("<u4").tobytes(), light)
-        self.rosters.append(light)
-
     def _add_share_keys(self, seen: Seen) -> None:
         message = seen.content.message
         if isinstance(message, ShareKeys):
@@ -272,8 +261,6 @@ class SessionView:
                 message = seen.content.message
                 if isinstance(message, MaskedInput) and message.committed:
                     slot.committed.setdefault(seen.record.peer, bytes(message.committed))
-                    if message.proof:
-                        slot.proofs.setdefault(seen.record.peer, bytes(message.proof))
                 slot.inputs.append(_without_message(seen))
             case Kind.CHECK:
                 slot.checks.append(seen)
@@ -348,7 +335,7 @@ class RoundView:
 
 
 def _without_message(seen: Seen) -> Seen:
-    """A message without its long parts; it can be read again at its offset."""
+    """A message without its long parts; it can be read again by its number."""
     return Seen(replace(seen.record, head=b""), replace(seen.content, message=None))
 
 

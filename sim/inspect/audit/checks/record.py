@@ -1,6 +1,6 @@
 """Is the record whole?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from deltafl.secagg.messages import ConsistencySignature, OpenSlot, UnmaskRequest
@@ -9,7 +9,6 @@ from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.rules import Rules
-from deltafl.sim.inspect.audit.truth_rounds import TruthRead
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import (
     Begin,
@@ -134,13 +133,13 @@ class Integrity(Check):
             yield RULES.found("record.no-messages", detail, [Evidence(None, last)])
         yield from self._ends_early()
 
-    def on_truth(self, truth: TruthRead) -> Iterator[Finding]:
+    def on_truth(self, untold: Sequence[int]) -> Iterator[Finding]:
         """Rounds that were played, since devices noted what they told in them."""
-        if not (rounds := truth.untold):
+        if not untold:
             return
-        shown = ", ".join(map(str, rounds[:5]))
-        detail = f"the truth file has rounds {shown}, and the transcript has not"
-        places = [Evidence(number) for number in rounds]
+        shown = ", ".join(map(str, untold[:5]))
+        detail = f"the truth file has rounds {shown}, and the record has not"
+        places = [Evidence(number) for number in untold]
         yield RULES.found("record.cut", detail, places)
 
     def _ends_early(self) -> Iterator[Finding]:
