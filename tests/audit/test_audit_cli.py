@@ -237,7 +237,7 @@ def test_medium_is_what_fails_by_default(monkeypatch, capsys, transcript):
 
 
 def test_a_finding_is_told_with_all_that_one_needs(monkeypatch, capsys, transcript):
-    places = [Evidence(3, 70, 81_234), Evidence(4, 90), Evidence()]
+    places = [Evidence(3, 70), Evidence(4, 90), Evidence()]
     with_findings(monkeypatch, RULES.found("clear.values", "a loss of 1.5", places))
     out, rule = said(capsys, transcript, "--quiet", code=1).out, RULES["clear.values"]
     for text in ("CRITICAL", "clear.values", "a loss of 1.5", *rule.texts().values()):
