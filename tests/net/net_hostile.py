@@ -23,7 +23,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from net_kills import free_port
-from records import events_of
 
 from deltafl.secagg import ClientId
 from deltafl.secagg.codec import write_fields
@@ -33,6 +32,8 @@ from deltafl.sim.net import federation_cli
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL
 from deltafl.sim.net.frames import Challenge, Decline, Reason, Welcome, encode
 from deltafl.sim.net.identities import OwnIdentity
+from deltafl.sim.record.events import read_events
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config_io import build_config
 
 DEVICES, MOST = 3, 1 << 18
@@ -162,7 +163,8 @@ class Fleet:
     def rounds(self):
         """The seconds of each round so far; those that were lost are None."""
         with suppress(UserError):
-            found = events_of(self.out / "run")
+            with RunDirectory(self.out / "run").read() as record:
+                found = read_events(record)
             return [None if one["aborted"] else one["wall_s"] for one in found]
         return []
 

@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from records import said_of
 
 from deltafl.secagg.wire import Kind
 from deltafl.sim.errors import ChainError
@@ -229,7 +228,8 @@ def account_of(out, has_twin):
         return {"wrong": [f"the transcript cannot be read: {error}"]}
     report = audit(out / "run")
     found = Counter(f.rule for f in report.findings if f.severity >= Severity.MEDIUM)
-    summary = said_of(out / "run", "summary")
+    with RunDirectory(out / "run").read() as record:
+        summary = record.json("summary")
     wrong = []
     if max(took_part.values(), default=0) > 1:
         wrong.append("a device took part twice in one context")

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from fresh_python import run_python
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -97,6 +98,29 @@ def test_no_two_files_of_tests_have_one_name():
 def test_files_that_are_named_after_a_module_and_that_are_not(name, named):
     modules = ["fl/models/__init__.py", "fl/models/gru.py", "sim/inspect/audit/checks/keys.py"]
     assert unnamed([name], modules) == ([] if named else [name])
+
+
+SCRIPTS = sorted(
+    {
+        name
+        for page in (ROOT / "docs").glob("*.md")
+        for name in re.findall(r"python (tests/[\w/]+\.py)", page.read_text(encoding="utf-8"))
+        if (ROOT / name).exists()
+    }
+)
+"""What pages tell to start."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [*SCRIPTS, "tests/net/net_hostile.py"])
+def test_a_script_finds_what_it_imports(script):
+    """Without the paths that pytest adds."""
+    done = run_python(
+        "-c",
+        f"import sys, runpy; sys.path[0] = {str(Path(script).parent)!r}\n"
+        f"runpy.run_path({script!r})",
+    )
+    assert done.returncode == 0, done.stderr
 
 
 # --- helpers ------------------------------------------------------------------------------------
