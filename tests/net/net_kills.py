@@ -23,6 +23,7 @@ import socket
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
@@ -104,6 +105,8 @@ def forked(module, arguments, log):
         parser = argparse.ArgumentParser()
         module.add_arguments(parser)
         status = module.main(parser.parse_args(arguments))
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(status)
 
