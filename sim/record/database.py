@@ -36,6 +36,7 @@ _PAUSE_S: Final = 0.05
 _MAGIC: Final = b"SQLite format 3\0"
 _WITH_JOURNAL: Final = b"\2\2"  # of the header, where the file has one
 _AT_JOURNAL: Final = slice(18, 20)
+_AT_NUMBER: Final = slice(68, 72)  # the application id
 _MEND: Final = (
     "whoever copies it while its run goes on, or after that was killed, has to copy both; if "
     "another program has taken it in, nothing is missing: `PRAGMA journal_mode = DELETE` says so"
@@ -105,6 +106,7 @@ def open_to_write(path: Path, form: Form) -> sqlite3.Connection:
                 db.execute("BEGIN IMMEDIATE")
                 form.make(db)
                 db.execute("COMMIT")
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the file itself says what it is
             _check(db, path, form)
             db.isolation_level = "IMMEDIATE"  # the first change begins a transaction
         except BaseException:
@@ -210,4 +212,6 @@ def _check_header(path: Path) -> None:
     if not head:
         raise ChainError(path, 0, Damage.EMPTY, "the file is empty")
     if head.startswith(_MAGIC) and head[_AT_JOURNAL] == _WITH_JOURNAL:
+        if not any(head[_AT_NUMBER]):  # its process ended before it had a journal
+            raise ChainError(path, 0, Damage.EMPTY, "it has no tables yet")
         raise ChainError(path, 0, Damage.CUT, f"its journal {path.name}-wal is missing: {_MEND}")

@@ -151,7 +151,7 @@ class RunDirectory:
         return bool(self.ask(saved_rounds))
 
     def ask(self, question: Callable[[Record], T]) -> T | None:
-        """What the record says; None where there is none.
+        """What the record says; None where there is none, or it was not made to its end.
 
         Raises:
             UserError: it cannot be read, or is of an earlier version.
@@ -159,8 +159,13 @@ class RunDirectory:
         self.refuse_earlier()
         if not self.record.exists():
             return None
-        with self.read() as record:
-            return question(record)
+        try:
+            with self.read() as record:
+                return question(record)
+        except ChainError as error:
+            if error.damage is Damage.EMPTY:  # its process ended, or is about to go on
+                return None
+            raise
 
     @property
     def is_finished(self) -> bool:
@@ -204,16 +209,11 @@ class RunDirectory:
 
     def _check_settings(self, config: RunConfig) -> int | None:
         try:
-            with self.read() as record:
-                if not record.has_begun():
-                    return None
-                present = record.config()
+            present = self.ask(lambda record: record.config() if record.has_begun() else None)
         except ConfigError as error:
             raise RunDirectoryError(f"{self.path} cannot be resumed: {error}") from error
-        except ChainError as error:
-            if error.damage is Damage.EMPTY:  # a process may have ended while it made it
-                return None
-            raise
+        if present is None:
+            return None
         rounds, wanted = present.federation.rounds, config.federation.rounds
         longer = replace(present, federation=replace(present.federation, rounds=wanted))
         difference = first_difference(config, longer) or first_difference(config, present)

@@ -9,6 +9,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from fresh_python import run_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import rows_of, write_rows
@@ -464,6 +465,51 @@ def test_what_somebody_reads_for_long_keeps_its_journal(tmp_path, monkeypatch):
     with write_record(path):
         pass
     assert [one.name for one in tmp_path.iterdir()] == ["record.sqlite"]
+
+
+KILLED_WHILE_IT_IS_MADE = """
+import itertools, os, signal, sqlite3, sys
+from pathlib import Path
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.settings.config import RunConfig
+
+connect, config = sqlite3.connect, RunConfig()
+
+class Killing(sqlite3.Connection):
+    def execute(self, *arguments):
+        global left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().execute(*arguments)
+
+def begin(directory):
+    with directory.claim(config, resume=True) as record:
+        record.keep()
+
+for number in itertools.count(1):
+    directory = RunDirectory(Path(sys.argv[1]) / str(number))
+    if not os.fork():
+        left = number
+        sqlite3.connect = lambda *a, **more: connect(*a, factory=Killing, **more)
+        begin(directory)
+        os._exit(0)
+    if not os.wait()[1]:
+        break
+    begun = directory.is_run
+    begin(directory)
+    assert directory.is_run and directory.config() == config
+    print(number, begun)
+"""
+
+
+def test_a_run_goes_on_wherever_the_making_of_its_record_was_cut_short(tmp_path):
+    done = run_python("-c", KILLED_WHILE_IT_IS_MADE, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    begun = [line.split()[1] for line in done.stdout.splitlines()]
+    assert begun == sorted(begun)
+    assert set(begun) == {"False", "True"}
+    assert len(begun) > 20
 
 
 KILLED = """
