@@ -301,7 +301,7 @@ class RemoteDevices:
                 (outcome,), _ = rounds.play(levels, announced, params, ids, task, number, journal)
                 writer.end_round(outcome.aborted)
                 writer.finish(1)
-                writer.keep()
+                record.keep()
                 return SummedMetrics.of(outcome, number, level, config)
         except ChainError:
             # it is damaged, and stays as it is: the audit says what is wrong with it

@@ -139,7 +139,7 @@ class Journal:
     def keep(self) -> None:
         """Keep what is recorded, whenever this process ends."""
         if self._record is not None:
-            self._record.keep()
+            self._record.record.keep()
 
 
 def task_of(record: Record, about: About) -> bytes | None:

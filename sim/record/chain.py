@@ -9,27 +9,21 @@ closes the record is missing.
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgpack
 
 from deltafl.sim.errors import ChainError, Damage
+from deltafl.sim.record.database import Form
 
 Value: TypeAlias = int | bytes | str | float | None
-Tables: TypeAlias = Mapping[str, str]
-"""The tables of a chain, each with the columns that it covers, as SQL declares them."""
 
-_REQUIRED: Final = {"INTEGER": (int,), "TEXT": (str,), "BLOB": (bytes,), "REAL": (float,)}
-_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
-    **_REQUIRED,
-    **{f"{name} NULL": (*kinds, type(None)) for name, kinds in _REQUIRED.items()},
-}
+_KINDS: Final = {"INTEGER": int, "TEXT": str, "BLOB": bytes, "REAL": float}
 
 DIGEST_BYTES: Final = 32
 """Length of a digest of the chain."""
@@ -38,15 +32,6 @@ _MOST_ROWS: Final = 1 << 62
 
 NOT_REPEATED: Final = "it is not what comes of all that was received before"
 """What is wrong where a process makes the rows of an earlier one once more, and makes others."""
-
-
-def columns_of(tables: Tables, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """The columns of a chain's tables, as SQL declares them; some have more, without a digest."""
-    chained = "number INTEGER PRIMARY KEY, digest BLOB"
-    return {
-        name: ", ".join((chained, columns, *([more[name]] if name in more else ())))
-        for name, columns in tables.items()
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +54,13 @@ class Link:
     Attributes:
         number: counts the rows of the chain from 0.
         table: where it is.
-        fields: what the chain covers of it.
+        fields: what the chain covers of it, of the types of the table once that is checked.
         digest: the chain's digest after it, 32 bytes.
     """
 
     number: int
     table: str
-    fields: Sequence[Value]
+    fields: Sequence[Any]
     digest: bytes
 
     @property
@@ -90,20 +75,21 @@ class Chain:
     Args:
         path: the file, for messages.
         db: the same, open.
-        name: of the chain.
-        tables: its tables.
+        form: of the file.
 
     Attributes:
+        start: where it begins.
         mark: how far it goes, as far as it was written or read here; at first, all that is there,
             whose digests are taken for granted.
     """
 
-    def __init__(self, path: Path, db: sqlite3.Connection, name: str, tables: Tables) -> None:
+    def __init__(self, path: Path, db: sqlite3.Connection, form: Form) -> None:
         self.path, self.db = path, db
         self._columns = {
-            name: dict(column.strip().split(" ", 1) for column in columns.split(","))
-            for name, columns in tables.items()
+            table: [one.split() for one in declared.partition(";")[0].split(",")]
+            for table, declared in form.chained.items()
         }
+        name = f"deltafl {form.name} {form.version}"
         self.start = Mark(0, hashlib.sha256(name.encode()).digest())
         self._again: Iterator[Link] = iter(())
         self.mark = self.mark_at()
@@ -115,14 +101,14 @@ class Chain:
             number: how many rows.
         """
         last = "SELECT number, digest FROM {} WHERE number < ? ORDER BY number DESC LIMIT 1"
-        ends = [self.db.execute(last.format(name), (number,)) for name in self._columns]
+        ends = [self.db.execute(last.format(table), (number,)) for table in self._columns]
         found = [row for end in ends for row in end]
-        return self._mark(*max(found, key=itemgetter(0))) if found else self.start
-
-    def _mark(self, number: int, digest: object) -> Mark:
+        if not found:
+            return self.start
+        newest, digest = max(found, key=itemgetter(0))
         if not isinstance(digest, bytes):
-            raise ChainError(self.path, number, Damage.EDITED, "its digest is none")
-        return Mark(number + 1, digest)
+            raise ChainError(self.path, newest, Damage.EDITED, "its digest is none")
+        return Mark(newest + 1, digest)
 
     def append(self, table: str, *fields: Value, **uncovered: Value) -> bool:
         """Append a row; whether it was not there yet.
@@ -138,15 +124,11 @@ class Chain:
         number = self.mark.num_frames
         digest = _digest(self.mark.digest, table, number, fields)
         there = next(self._again, None)
-        if there is not None and there.digest != digest:
-            raise ChainError(self.path, number, Damage.EDITED, NOT_REPEATED)
         if there is None:
-            names = ("number", "digest", *self._columns[table], *uncovered)
-            places = ", ".join("?" * len(names))
-            self.db.execute(
-                f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})",
-                (number, digest, *fields, *uncovered.values()),
-            )
+            row = (number, digest, *fields, *uncovered.values())
+            self.db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        elif there.digest != digest:
+            raise ChainError(self.path, number, Damage.EDITED, NOT_REPEATED)
         self.mark = Mark(number + 1, digest)
         return there is None
 
@@ -164,12 +146,9 @@ class Chain:
             ChainError: it is damaged; rows before the one that the error names are as written.
         """
         mark = after or self.start
+        rows = [self._rows(table, "number >= ?", mark.num_frames) for table in self._columns]
         try:
-            for number, digest, table, fields in merge(
-                *(self._rows(name, "number >= ?", mark.num_frames) for name in self._columns),
-                key=itemgetter(0),
-            ):
-                link = Link(number, table, fields, digest)
+            for link in merge(*rows, key=attrgetter("number")):
                 self._check(mark, link)
                 yield link
                 mark = link.mark
@@ -189,41 +168,38 @@ class Chain:
             ChainError: a value is of another type, or rows are there twice.
         """
         before = -1
-        for number, digest, _, fields in self._rows(table, where, *values):
-            link = Link(number, table, fields, digest)
-            if number <= before:
-                raise ChainError(self.path, number, Damage.REORDERED, "it is there twice")
+        for link in self._rows(table, where, *values):
+            if link.number <= before:
+                raise ChainError(self.path, link.number, Damage.REORDERED, "it is there twice")
             self._check_types(link)
             yield link
-            before = number
+            before = link.number
 
     def _check(self, before: Mark, link: Link) -> None:
-        expected = before.num_frames
+        expected, damage = before.num_frames, Damage.EDITED
+        problem = f"it was edited, or its digest was (table {link.table})"
         if link.number > expected:
-            gone = f"rows {expected} to {link.number - 1} were taken out"
-            raise ChainError(self.path, expected, Damage.MISSING, gone)
-        if link.number < expected:
-            twice = f"row {link.number} is there twice"
-            raise ChainError(self.path, link.number, Damage.REORDERED, twice)
-        if _digest(before.digest, link.table, link.number, link.fields) != link.digest:
-            edited = f"it was edited, or its digest was (table {link.table})"
-            raise ChainError(self.path, expected, Damage.EDITED, edited)
-        self._check_types(link)
+            problem = f"rows {expected} to {link.number - 1} were taken out"
+            damage = Damage.MISSING
+        elif link.number < expected:
+            problem, damage = f"row {link.number} is there twice", Damage.REORDERED
+        elif _digest(before.digest, link.table, link.number, link.fields) == link.digest:
+            self._check_types(link)
+            return
+        raise ChainError(self.path, min(expected, link.number), damage, problem)
 
     def _check_types(self, link: Link) -> None:
-        columns = self._columns[link.table].items()
-        for (name, kind), value in zip(columns, link.fields, strict=True):
-            if type(value) not in _KINDS[kind] or (isinstance(value, int) and value < 0):
+        for (name, kind, *null), value in zip(self._columns[link.table], link.fields, strict=True):
+            fits = type(value) is _KINDS[kind] or (null and value is None)
+            if not fits or (isinstance(value, int) and value < 0):
                 problem = f"{value!r:.40} is no {name} (table {link.table})"
                 raise ChainError(self.path, link.number, Damage.MALFORMED, problem)
 
-    def _rows(
-        self, table: str, where: str, *values: Value
-    ) -> Iterator[tuple[int, bytes, str, Sequence[Value]]]:
-        columns = ", ".join(("number", "digest", *self._columns[table]))
+    def _rows(self, table: str, where: str, *values: Value) -> Iterator[Link]:
+        columns = ", ".join(("number", "digest", *(name for name, *_ in self._columns[table])))
         query = f"SELECT {columns} FROM {table} WHERE {where} ORDER BY number"
         for number, digest, *fields in self.db.execute(query, values):
-            yield number, digest, table, fields
+            yield Link(number, table, fields, digest)
 
 
 def _digest(before: bytes, table: str, number: int, fields: Sequence[Value]) -> bytes:

@@ -18,7 +18,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -37,10 +37,6 @@ _MAGIC: Final = b"SQLite format 3\0"
 _WITH_JOURNAL: Final = b"\2\2"  # of the header, where the file has one
 _AT_JOURNAL: Final = slice(18, 20)
 _AT_NUMBER: Final = slice(68, 72)  # the application id
-_MEND: Final = (
-    "whoever copies it while its run goes on, or after that was killed, has to copy both; if "
-    "another program has taken it in, nothing is missing: `PRAGMA journal_mode = DELETE` says so"
-)
 _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
@@ -60,24 +56,23 @@ class Form:
         name: what it is called.
         number: its application id, by which it is known.
         version: the only version that is read.
-        tables: the columns of its tables, as SQL declares them.
+        chained: the tables of its chain, each with the columns that the chain covers, as SQL
+            declares them; after a semicolon, those that it does not.
+        others: its other tables, each with its columns.
     """
 
     name: str
     number: int
     version: int
-    tables: Mapping[str, str]
-
-    @property
-    def schema(self) -> set[tuple[object, ...]]:
-        """What such a file says of its tables."""
-        with closing(sqlite3.connect(":memory:")) as made:
-            self.make(made)
-            return _schema(made)
+    chained: Mapping[str, str]
+    others: Mapping[str, str] = field(default_factory=dict)
 
     def make(self, db: sqlite3.Connection) -> None:
         """Make the tables of an empty file."""
-        for name, columns in self.tables.items():
+        for name, columns in self.chained.items():
+            own = columns.replace(";", ",")
+            db.execute(f"CREATE TABLE {name} (number INTEGER PRIMARY KEY, digest BLOB, {own})")
+        for name, columns in self.others.items():
             db.execute(f"CREATE TABLE {name} ({columns})")
         db.execute(f"PRAGMA application_id = {self.number}")
         db.execute(f"PRAGMA user_version = {self.version}")
@@ -89,48 +84,45 @@ def with_journals(path: Path) -> tuple[Path, Path, Path, Path]:
     return path, wal, shm, journal
 
 
-def open_to_write(path: Path, form: Form) -> sqlite3.Connection:
+@contextmanager
+def writing(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
     """Open a file that this process alone writes; made, with its tables, where it is not there.
+
+    In the end, what no transaction has ended is undone, and one file is left. Where somebody reads
+    it all the time, its journal stays, as after any other end.
 
     Raises:
         RunDirectoryError: a link, or anything but a regular file, has its name.
         ChainError: it is another file, or damaged.
     """
     _check_files(path)
-    with faults(path):
-        db = _connect(path, "mode=rwc")
+    with faults(path), closing(_connect(path, "mode=rwc")) as db:
+        db.execute(f"PRAGMA page_size = {_PAGE}")
+        db.execute("PRAGMA journal_mode = WAL")
+        if not _schema(db):
+            db.execute("BEGIN IMMEDIATE")
+            form.make(db)
+            db.execute("COMMIT")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the file itself says what it is
+        _check(db, path, form)
+        db.isolation_level = "IMMEDIATE"  # the first change begins a transaction
+        sync_folder(path.parent)  # it may be new
         try:
-            db.execute(f"PRAGMA page_size = {_PAGE}")
-            db.execute("PRAGMA journal_mode = WAL")
-            if not _schema(db):
-                db.execute("BEGIN IMMEDIATE")
-                form.make(db)
-                db.execute("COMMIT")
-                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the file itself says what it is
-            _check(db, path, form)
-            db.isolation_level = "IMMEDIATE"  # the first change begins a transaction
-        except BaseException:
-            db.close()
-            raise
-    sync_folder(path.parent)  # it may be new
-    return db
+            yield db
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            _leave_one_file(db)
 
 
-def close_written(db: sqlite3.Connection) -> None:
-    """Close a file that was written: what no transaction has ended is undone, and one file is left.
-
-    Where somebody reads it all the time, its journal stays, as after any other end.
-    """
-    with closing(db):
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        for _ in range(_TRIES):
-            try:
-                db.execute("PRAGMA journal_mode = DELETE")
-            except sqlite3.OperationalError:  # somebody reads it
-                time.sleep(_PAUSE_S)
-            else:
-                return
+def _leave_one_file(db: sqlite3.Connection) -> None:
+    for _ in range(_TRIES):
+        try:
+            db.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.OperationalError:  # somebody reads it
+            time.sleep(_PAUSE_S)
+        else:
+            return
 
 
 @contextmanager
@@ -198,7 +190,10 @@ def _check(db: sqlite3.Connection, path: Path, form: Form) -> None:
     if version != form.version:
         problem = f"it has version {version} of the format, and this program reads {form.version}"
         raise ChainError(path, 0, Damage.VERSION, f"{problem}: use the release that wrote it")
-    if _schema(db) != form.schema:
+    with closing(sqlite3.connect(":memory:")) as made:
+        form.make(made)
+        wanted = _schema(made)
+    if _schema(db) != wanted:
         raise ChainError(path, 0, Damage.FOREIGN, "its tables are not those that a run makes")
 
 
@@ -214,4 +209,6 @@ def _check_header(path: Path) -> None:
     if head.startswith(_MAGIC) and head[_AT_JOURNAL] == _WITH_JOURNAL:
         if not any(head[_AT_NUMBER]):  # its process ended before it had a journal
             raise ChainError(path, 0, Damage.EMPTY, "it has no tables yet")
-        raise ChainError(path, 0, Damage.CUT, f"its journal {path.name}-wal is missing: {_MEND}")
+        problem = f"its journal {path.name}-wal is missing: copy it, too; or, if another program"
+        mend = "has taken it in, set `PRAGMA journal_mode = DELETE`"
+        raise ChainError(path, 0, Damage.CUT, f"{problem} {mend}")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
-from typing import Any, Final, cast
+from typing import Final
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def read_evaluations(
     federation = record.config(checked=False).federation
     level = show(federation.thetas[0] if theta is None else theta)
     rows = record.chain.select("evaluations", "theta = ? AND round > ?", level, after)
-    for number, of_round in groupby(rows, lambda link: cast(int, link.fields[0])):
+    for number, of_round in groupby(rows, lambda link: int(link.fields[0])):
         evaluation = _evaluation(record, number, of_round)
         if is_due(number, federation.evaluate_every, federation.rounds):
             yield evaluation
@@ -107,7 +107,7 @@ def _evaluation(record: Record, number: int, rows: Iterator[Link]) -> Evaluation
     """
     metrics: dict[str, list[DeviceMetrics]] = {TRAIN: [], VALIDATION: [], TEST: []}
     for link in rows:
-        _, _, split, device, count, loss, error = cast("tuple[Any, ...]", link.fields)
+        _, _, split, device, count, loss, error = link.fields
         fits = split in metrics and len(device) <= MAX_NAME and count < _MAX_COUNT
         if not (fits and number < _MAX_COUNT and math.isfinite(error)):
             raise damaged(record.path, f"row {link.number} is no evaluation of a device")

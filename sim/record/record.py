@@ -14,22 +14,22 @@ from typing import Final, cast
 
 from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.errors import RunDirectoryError, damaged
-from deltafl.sim.record.chain import Chain, Tables, columns_of
-from deltafl.sim.record.database import Form, close_written, faults, open_to_write, reading
+from deltafl.sim.record.chain import Chain
+from deltafl.sim.record.database import Form, reading, writing
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, merge, read_table, to_toml
 
-HAPPENED: Final[Tables] = {
+HAPPENED: Final = {
     "rounds": "round INTEGER, what TEXT, said TEXT NULL, data BLOB NULL",
     "messages": "round INTEGER, trip INTEGER, sent INTEGER, peer INTEGER, size INTEGER,"
-    " sha256 BLOB",
+    " sha256 BLOB; body INTEGER",
     "sums": "round INTEGER, slot INTEGER, length INTEGER, sha256 BLOB, contributors BLOB,"
     " words BLOB",
     "events": "round INTEGER, event TEXT",
     "evaluations": "round INTEGER, theta TEXT, split TEXT, device TEXT, num_samples INTEGER,"
     " loss REAL, error REAL",
 }
-"""The tables of the record's chain."""
+"""The tables of the record's chain. It does not cover where the bytes of a message are."""
 
 _DERIVED: Final = {
     "bodies": "number INTEGER PRIMARY KEY, data BLOB",
@@ -39,14 +39,10 @@ _DERIVED: Final = {
     "attackers": "number INTEGER PRIMARY KEY, round INTEGER, line TEXT",
 }
 
-
-_BODY: Final = {"messages": "body INTEGER"}  # where the bytes are, which the chain does not cover
-
-RECORD: Final = Form("record", 0x64464C52, 1, {**columns_of(HAPPENED, _BODY), **_DERIVED})
+RECORD: Final = Form("record", 0x64464C52, 1, HAPPENED, _DERIVED)
 _SETTINGS: Final = "settings"
 VERSIONS: Final = "versions"
 SUMMARY: Final = "summary"
-_CHAIN: Final = "deltafl record 1"
 OF_STATE: Final = "round "
 """Of a state's arrays, how their owner begins; its round follows."""
 MOST_ARRAYS: Final = 10_000
@@ -65,7 +61,7 @@ class Record:
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path, self.db = path, db
-        self.chain = Chain(path, db, _CHAIN, HAPPENED)
+        self.chain = Chain(path, db, RECORD)
 
     def text(self, name: str) -> str | None:
         """What the run says about itself under a name; None if nothing."""
@@ -207,12 +203,8 @@ def write_record(path: Path) -> Iterator[Record]:
         ChainError: it is none, or damaged.
         RunDirectoryError: it is no regular file.
     """
-    with faults(path):
-        db = open_to_write(path, RECORD)
-        try:
-            yield Record(path, db)
-        finally:
-            close_written(db)
+    with writing(path, RECORD) as db:
+        yield Record(path, db)
 
 
 def saved_rounds(record: Record) -> list[int]:

@@ -14,7 +14,7 @@ docs/record.md has the whole format, and a reader that shares no code with this 
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -44,7 +44,7 @@ _BYTES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class _Placed:
     """A row in its place.
 
@@ -53,6 +53,17 @@ class _Placed:
     """
 
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _OfRound(_Placed):
+    """A row of a round.
+
+    Attributes:
+        round: the round, counted from 1.
+    """
+
+    round: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +80,10 @@ class Opening(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Message(_Placed):
+class Message(_OfRound):
     """One message that the server sent or received.
 
     Attributes:
-        round: the round, counted from 1.
         sent: whether the server sent it; else it received it.
         peer: the device at the other end.
         size: length of the message in bytes.
@@ -83,7 +93,6 @@ class Message(_Placed):
         trip: to which it belongs, counted from 0 in the round.
     """
 
-    round: int
     sent: bool
     peer: int
     size: int
@@ -99,11 +108,10 @@ class Message(_Placed):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sum(_Placed):
+class Sum(_OfRound):
     """One sum that the server has learnt.
 
     Attributes:
-        round: the round, counted from 1.
         slot: index into the session's slots.
         length: words of the sum.
         sha256: digest of all its words, 32 bytes.
@@ -111,7 +119,6 @@ class Sum(_Placed):
         words: the last `SUM_WORDS` words at most; uint64.
     """
 
-    round: int
     slot: int
     length: int
     sha256: bytes
@@ -120,16 +127,14 @@ class Sum(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class RoundEnd(_Placed):
+class RoundEnd(_OfRound):
     """A round is over.
 
     Attributes:
-        round: the round, counted from 1.
         aborted: why it was given up; "" where it was not.
         truth: the digest of the run's truth by then, 32 bytes; b"" where none is noted.
     """
 
-    round: int
     aborted: str
     truth: bytes = b""
 
@@ -157,27 +162,18 @@ class Resumed(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Begin(_Placed):
+class Begin(_OfRound):
     """A round begins; no message of it was sent before.
 
     Attributes:
-        round: the round, counted from 1.
         cohort: the devices that it may reach, ascending.
     """
 
-    round: int
     cohort: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Closed(_Placed):
-    """The server has ended a trip.
-
-    Attributes:
-        round: the round, counted from 1.
-    """
-
-    round: int
+class Closed(_OfRound):
+    """The server has ended a trip."""
 
 
 Record = Opening | Message | Sum | RoundEnd | Closing | Resumed | Begin | Closed
@@ -272,11 +268,6 @@ class TranscriptWriter(NoObserver):
         self._keep_durably(from_now=False)
         self.trip += 1
 
-    def keep(self) -> None:
-        """Keep what was noted, whenever this process ends."""
-        if self._is_durable:
-            self.record.keep()
-
     def _keep_durably(self, *, from_now: bool) -> None:
         if self._is_durable:
             self.record.keep_durably(from_now=from_now)
@@ -313,24 +304,18 @@ def sum_sha256(words: npt.NDArray[np.unsignedinteger]) -> bytes:
     return hashlib.sha256(np.ascontiguousarray(words, dtype=_WORD).data).digest()
 
 
-def read_transcript(path: Path, *, digest: bytes | None = None) -> Iterator[Record]:
+def read_transcript(path: Path) -> Iterator[Record]:
     """Read and verify the server's view in a record, row by row.
 
     Args:
         path: the record.
-        digest: the head digest that the run's summary states, if the end is to be verified too.
 
     Raises:
         ChainError: the file is no record of this version, or damaged; rows before the one that the
             error names are as written.
         OSError: the file cannot be read.
     """
-    end = None
-    for end in read_with_digests(path):
-        yield end[0]
-    if end is not None and digest not in (None, end[1]):
-        problem = "rows are missing at the end, or were added"
-        raise ChainError(path, end[0].number + 1, Damage.CUT, problem)
+    return (row for row, _ in read_with_digests(path))
 
 
 def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
@@ -432,11 +417,10 @@ def _row_of(path: Path, link: Link) -> Record:
     """A row that the chain vouches for; what is wrong now, its writer did wrong."""
     try:
         row = _READERS[link.table](link.number, link.fields)
+        if isinstance(row, Opening) != (link.number == 0):
+            raise ValueError("the opening is the first row and no other")
     except ValueError as error:
         raise ChainError(path, link.number, Damage.MALFORMED, f"it is no row: {error}") from None
-    if isinstance(row, Opening) != (link.number == 0):
-        problem = "the opening is the first row and no other"
-        raise ChainError(path, link.number, Damage.MALFORMED, problem)
     return row
 
 
@@ -471,19 +455,23 @@ def _read_round(number: int, fields: Sequence[Any]) -> Record:
             return Begin(number, of, tuple(cohort))
         case "end", str(), _ if data is None or len(data) == DIGEST_BYTES:
             return RoundEnd(number, of, said, data or b"")
-        case (("closed" | "resumed" | "closing"), None, None):
-            return _BARE[what](number, of)
+        case "closed", None, None:
+            return Closed(number, of)
+        case "resumed", None, None:
+            return Resumed(number, of)
+        case "closing", None, None:
+            return Closing(number, of)
     raise ValueError(f"{what!r:.40} is nothing that a run notes so")
 
 
-def _read_message(number: int, fields: Sequence[Any]) -> Message:
+def _read_message(number: int, fields: Sequence[Any]) -> Record:
     of, trip, sent, peer, size, digest = fields
     if sent > 1 or peer >= 1 << 32 or len(digest) != DIGEST_BYTES:
         raise ValueError("a number in it is out of its range")
     return Message(number, of, bool(sent), peer, size, digest, b"", None, trip)
 
 
-def _read_sum(number: int, fields: Sequence[Any]) -> Sum:
+def _read_sum(number: int, fields: Sequence[Any]) -> Record:
     of, slot, length, digest, ids, words = fields
     contributors = np.frombuffer(ids, dtype=_ID).astype(np.uint32)
     kept = np.frombuffer(words, dtype=_WORD).astype(np.uint64)
@@ -494,13 +482,4 @@ def _read_sum(number: int, fields: Sequence[Any]) -> Sum:
     return Sum(number, of, slot, length, digest, contributors, kept)
 
 
-_BARE: Final[Mapping[str, Callable[[int, int], Record]]] = {
-    "closed": Closed,
-    "resumed": Resumed,
-    "closing": Closing,
-}
-_READERS: Final[Mapping[str, Callable[[int, Sequence[Any]], Record]]] = {
-    "rounds": _read_round,
-    "messages": _read_message,
-    "sums": _read_sum,
-}
+_READERS: Final = {"rounds": _read_round, "messages": _read_message, "sums": _read_sum}

@@ -8,11 +8,11 @@ trying out what they are of.
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,11 +21,11 @@ from deltafl.secagg.params import TAG_SIZE
 from deltafl.secagg.prg import SEED_SIZE
 from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.record.chain import Chain, Link, Mark, Tables, columns_of
-from deltafl.sim.record.database import Form, close_written, open_to_write, reading
+from deltafl.sim.record.chain import Chain, Link, Mark
+from deltafl.sim.record.database import Form, reading, writing
 from deltafl.sim.record.transcript import RUN_ID_BYTES
 
-TRUE: Final[Tables] = {
+TRUE: Final = {
     "run": "id BLOB, salt BLOB",
     "devices": "round INTEGER, device INTEGER, level INTEGER, loss REAL NULL, weight INTEGER,"
     " passed INTEGER, delta BLOB NULL",
@@ -33,9 +33,8 @@ TRUE: Final[Tables] = {
 }
 """The tables of the truth's chain."""
 
-TRUTH: Final = Form("truth", 0x64464C54, 1, columns_of(TRUE))
+TRUTH: Final = Form("truth", 0x64464C54, 1, TRUE)
 _FLOAT: Final = np.dtype("<f4")
-_CHAIN: Final = "deltafl truth 1"
 _SALT: Final = 32  # bytes
 
 
@@ -125,20 +124,19 @@ class TruthWriter:
         self, path: Path, run_id: bytes, last_round: int, digest: bytes, *, keeps_updates: bool
     ) -> None:
         self._keeps_updates = keeps_updates
-        self._db = open_to_write(path, TRUTH)
-        with ExitStack() as failed:
-            failed.callback(close_written, self._db)
+        with ExitStack() as opened:
+            self._db = opened.enter_context(writing(path, TRUTH))
             for table in ("devices", "seeds"):
                 self._db.execute(f"DELETE FROM {table} WHERE round > ?", (last_round,))
-            self._chain = Chain(path, self._db, _CHAIN, TRUE)
+            self._chain = Chain(path, self._db, TRUTH)
             if self._chain.mark == self._chain.start:
                 self._chain.append("run", run_id, os.urandom(_SALT))
-            _check_opening(path, next(iter(self._chain.read())), run_id)
+            _check_opening(path, next(self._chain.read()), run_id)
             if digest and self._chain.mark.digest != digest:
                 problem = f"by the record, it goes on otherwise up to round {last_round}"
                 raise ChainError(path, self._chain.mark.num_frames, Damage.CUT, problem)
             self._db.commit()
-            failed.pop_all()
+            self._opened = opened.pop_all()
 
     def add(self, round_number: int, told: Told) -> None:
         """Append what the devices of a round have told, each that was asked anything.
@@ -165,79 +163,54 @@ class TruthWriter:
 
     def close(self) -> None:
         """Close the file."""
-        close_written(self._db)
-
-
-def read_truth(path: Path, run_id: bytes) -> Iterator[DeviceTruth]:
-    """What devices had to hide, of a truth file that is read and verified; see `read_records`."""
-    return (one for one in read_records(path, run_id) if isinstance(one, DeviceTruth))
-
-
-def read_records(path: Path, run_id: bytes) -> Iterator[DeviceTruth | DeviceSeed]:
-    """Read and verify a truth file, row by row.
-
-    Args:
-        path: the file.
-        run_id: that of the record that it is to be compared with.
-
-    Raises:
-        ChainError: the file is no truth file of this version, damaged, or of another run.
-        OSError: the file cannot be read.
-    """
-    return (record for record, _ in read_with_marks(path, run_id) if record is not None)
+        self._opened.close()
 
 
 def read_with_marks(
     path: Path, run_id: bytes
 ) -> Iterator[tuple[DeviceTruth | DeviceSeed | None, Mark]]:
-    """The same, each row with how far the file goes with it; the opening, which is None, too.
+    """Read and verify a truth file, each row with how far the file goes with it.
+
+    Args:
+        path: the file.
+        run_id: that of the record that it is to be compared with.
+
+    Returns:
+        The opening, which is None, and then what devices had to hide.
 
     Raises:
-        ChainError: as `read_records`.
-        OSError: likewise.
+        ChainError: the file is no truth file of this version, damaged, or of another run.
+        OSError: the file cannot be read.
     """
     with reading(path, TRUTH) as db:
-        for link in Chain(path, db, _CHAIN, TRUE).read():
-            if link.number == 0:
+        for link in Chain(path, db, TRUTH).read():
+            if link.number:
+                yield _row_of(path, link), link.mark
+            else:
                 _check_opening(path, link, run_id)
                 yield None, link.mark
-                continue
-            try:
-                row = _READERS[link.table](link.fields)
-            except (LookupError, TypeError, ValueError) as error:
-                problem = f"it is no row of a truth: {error}"
-                raise ChainError(path, link.number, Damage.MALFORMED, problem) from None
-            yield row, link.mark
 
 
 def _check_opening(path: Path, link: Link, run_id: bytes) -> None:
-    found = link.fields[0]
-    if link.table != "run" or not isinstance(found, bytes):
+    if link.table != "run":
         raise ChainError(path, link.number, Damage.MALFORMED, "it has no opening")
+    found: bytes = link.fields[0]
     if found != run_id:
         problem = f"it is the truth of run {found[:RUN_ID_BYTES].hex()}, and the record is of run"
         mend = "give the truth file of the same run directory"
         raise ChainError(path, link.number, Damage.FOREIGN, f"{problem} {run_id.hex()}: {mend}")
 
 
-def _device(fields: Sequence[Any]) -> DeviceTruth:
-    number, device, level, loss, weight, passed, packed = fields
-    if passed > 1 or len(packed or b"") % _FLOAT.itemsize:
-        raise ValueError("a field is out of its range")
-    update = None if packed is None else np.frombuffer(packed, dtype=_FLOAT).astype(np.float32)
-    loss = math.nan if loss is None else loss
-    return DeviceTruth(number, device, level, loss, weight, bool(passed), update)
-
-
-def _seed(fields: Sequence[Any]) -> DeviceSeed:
-    one = DeviceSeed(*fields)
-    sizes = len(one.tag), len(one.seed), len(one.identity)
-    if sizes not in ((TAG_SIZE, SEED_SIZE, size) for size in (0, SEED_SIZE)):
-        raise ValueError("a field is cut")
-    return one
-
-
-_READERS: Final[Mapping[str, Callable[[Sequence[Any]], DeviceTruth | DeviceSeed]]] = {
-    "devices": _device,
-    "seeds": _seed,
-}
+def _row_of(path: Path, link: Link) -> DeviceTruth | DeviceSeed:
+    """What devices had to hide; the types of the fields are those of the tables."""
+    if link.table == "devices":
+        number, device, level, loss, weight, passed, packed = link.fields
+        if passed <= 1 and not len(packed or b"") % _FLOAT.itemsize:
+            update = None if packed is None else np.frombuffer(packed, _FLOAT).astype(np.float32)
+            loss = math.nan if loss is None else loss
+            return DeviceTruth(number, device, level, loss, weight, bool(passed), update)
+    elif link.table == "seeds":
+        sizes = [len(one) for one in link.fields[2:]]
+        if sizes in ([TAG_SIZE, SEED_SIZE, size] for size in (0, SEED_SIZE)):
+            return DeviceSeed(*link.fields)
+    raise ChainError(path, link.number, Damage.MALFORMED, "it is no row of a truth")

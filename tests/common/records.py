@@ -14,6 +14,7 @@ from deltafl.sim.record.events import add_event, read_events
 from deltafl.sim.record.record import HAPPENED, write_record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import TranscriptWriter
+from deltafl.sim.record.truth import DeviceTruth, read_with_marks
 
 
 def events_of(path):
@@ -79,6 +80,11 @@ def attacked_of(path):
     """What it has noted of attackers."""
     with RunDirectory(path).read() as record:
         return read_attacked(record)
+
+
+def read_truth(path, run_id, kind=DeviceTruth):
+    """What devices had to hide, by a file of truth; their seeds too, if they are asked for."""
+    return (one for one, _ in read_with_marks(path, run_id) if isinstance(one, kind))
 
 
 def rows_of(path):

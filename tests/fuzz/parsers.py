@@ -53,7 +53,7 @@ from deltafl.sim.record.events import read_events
 from deltafl.sim.record.labels import read_comparison
 from deltafl.sim.record.record import open_record, read_measured
 from deltafl.sim.record.transcript import read_transcript
-from deltafl.sim.record.truth import read_truth
+from deltafl.sim.record.truth import read_with_marks
 from deltafl.sim.run.simulated import training_in
 from deltafl.sim.settings.config_io import (
     assignment,
@@ -208,7 +208,7 @@ def _record(path: Path) -> None:
 def _truth(path: Path) -> None:
     from audited_run import run_id
 
-    for _ in read_truth(path, run_id()):
+    for _ in read_with_marks(path, run_id()):
         pass
 
 

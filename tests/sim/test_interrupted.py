@@ -14,6 +14,7 @@ from records import (
     evaluations_of,
     events_of,
     note,
+    read_truth,
     rows_of,
     said_of,
     write_rows,
@@ -38,7 +39,6 @@ from deltafl.sim.record.transcript import (
     TranscriptWriter,
     read_transcript,
 )
-from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run import engine
 from deltafl.sim.run.accounting import account_of, privacy_of
 from deltafl.sim.settings.config_io import build_config, to_toml

@@ -16,7 +16,7 @@ from records import rows_of, write_rows
 
 from deltafl.secagg import SlotSum
 from deltafl.sim.errors import ChainError, Damage, RunDirectoryError
-from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.chain import Link, Mark
 from deltafl.sim.record.record import HAPPENED, open_record, write_record
 from deltafl.sim.record.transcript import (
     SUM_WORDS,
@@ -76,9 +76,9 @@ def change(path, *statements):
         db.commit()
 
 
-def damage(path, **options):
+def damage(path):
     with pytest.raises(ChainError) as caught:
-        list(read_transcript(path, **options))
+        list(read_transcript(path))
     return caught.value.frame, caught.value.damage
 
 
@@ -192,16 +192,16 @@ def test_a_number_that_is_there_twice_is_found(path):
 
 def test_an_end_that_was_cut_off_shows_by_the_head(written, path):
     head = written[1].digest
-    assert len(list(read_transcript(path, digest=head))) == 20
     change(path, "DELETE FROM rounds WHERE number = 19")
-    assert len(list(read_transcript(path))) == 19
-    assert damage(path, digest=head) == (19, Damage.CUT)
+    *_, (last, digest) = read_with_digests(path)
+    assert last.number == 18
+    assert digest != head
 
 
 def test_rows_that_are_there_twice_end_the_reading(path, monkeypatch):
     """As where pages of a hostile file are in several places."""
     with open_record(path) as record:
-        rows = list(record.chain._rows("events", "1")) or [(3, b"", "events", (1, "{}"))]
+        rows = [Link(3, "events", (1, "{}"), b"")]
         monkeypatch.setattr(record.chain, "_rows", lambda *_: iter(rows * 2))
         with pytest.raises(ChainError, match="there twice"):
             list(record.chain.select("events", "1"))
@@ -591,7 +591,7 @@ def test_a_round_that_goes_on_makes_the_same_rows_again(tmp_path):
         writer.begin_round(1, COHORT)
         for sent, peer, data in MESSAGES:
             writer.message(sent=sent, peer=peer, data=data)
-        writer.keep()
+        record.keep()
     whole = tmp_path / "whole.sqlite"
     shutil.copy(path, whole)
     with write_record(path) as record:
@@ -602,7 +602,7 @@ def test_a_round_that_goes_on_makes_the_same_rows_again(tmp_path):
             writer.message(sent=sent, peer=peer, data=data)
         assert record.db.total_changes == 0
         writer.message(sent=False, peer=4, data=b"more")
-        writer.keep()
+        record.keep()
     assert [one.number for one in read_transcript(path)] == list(range(8))
     with write_record(whole) as record:
         writer = TranscriptWriter(record, "full")
@@ -620,7 +620,7 @@ def test_a_trip_that_an_answer_names_is_noted(tmp_path):
         writer.answers = 0
         writer.message(sent=False, peer=3, data=b"late")
         writer.message(sent=False, peer=4, data=b"in time")
-        writer.keep()
+        record.keep()
     assert [one.trip for one in read_transcript(path) if isinstance(one, Message)] == [0, 1]
 
 

@@ -5,10 +5,11 @@ from contextlib import closing
 
 import pytest
 from doubles import run
+from records import read_truth
 
 from deltafl.sim.cli import main
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.record.truth import DeviceSeed, DeviceTruth, read_records
+from deltafl.sim.record.truth import DeviceSeed, DeviceTruth
 from deltafl.sim.settings.config_io import build_config
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -59,7 +60,7 @@ def test_no_seed_no_loss_and_no_update_is_in_a_record(tmp_path):
         }
     assert not names & {"seed", "weight", "update", "identity", "salt"}
     whole = path.record.read_bytes()
-    with closing(read_records(path.truth, run_id)) as rows:
+    with closing(read_truth(path.truth, run_id, DeviceSeed | DeviceTruth)) as rows:
         found = list(rows)
     assert {type(one) for one in found} == {DeviceSeed, DeviceTruth}
     for one in found:

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from doubles import Killed, KilledAfter, run
-from records import attacked_of, checkpoint_of, evaluations_of, events_of
+from records import attacked_of, checkpoint_of, evaluations_of, events_of, read_truth
 
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import DeviceData, Split, federate
@@ -16,7 +16,6 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import read_transcript
-from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run.arms import check_data
 from deltafl.sim.run.fitting import known_of
 from deltafl.sim.run.table import describe

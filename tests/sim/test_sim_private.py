@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from doubles import Killed, KilledAfter, run
-from records import checkpoint_of, events_of, note, toml_of
+from records import checkpoint_of, events_of, note, read_truth, toml_of
 
 from deltafl.fl.data.load import DatasetSpec
 from deltafl.fl.strategies.base import TrainingState
@@ -29,7 +29,6 @@ from deltafl.sim.record.transcript import (
     Sum,
     read_transcript,
 )
-from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run.algorithms import build_rounds, build_strategy, sessions_of
 from deltafl.sim.run.arms import check_arms
 from deltafl.sim.settings.config import DataConfig

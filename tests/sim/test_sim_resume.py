@@ -27,7 +27,7 @@ from deltafl.sim.record.checkpoint import (
 )
 from deltafl.sim.record.record import saved_rounds, write_record
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.record.transcript import Message, read_transcript
+from deltafl.sim.record.transcript import Message, read_transcript, read_with_digests
 from deltafl.sim.settings.config import ExperimentConfig
 from deltafl.sim.settings.config_io import build_config, to_toml
 
@@ -274,8 +274,9 @@ def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
     ideal = run(config("ideal"), tmp_path / "ideal")
     assert masked["final_model_sha256"] == ideal["final_model_sha256"]
     assert (masked["sums"], ideal["sums"]) == ("masked", "ideal")
-    digest = bytes.fromhex(masked["record_sha256"])
-    records = list(read_transcript(tmp_path / "masked" / "record.sqlite", digest=digest))
+    rows = list(read_with_digests(tmp_path / "masked" / "record.sqlite"))
+    records = [record for record, _ in rows]
+    assert rows[-1][1].hex() == masked["record_sha256"]
     messages = [record for record in records if isinstance(record, Message)]
     assert {message.round for message in messages} == {1, 2, 3}
     assert all(message.is_whole for message in messages if message.repeats is None)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from records import read_truth
 
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
@@ -17,7 +18,7 @@ from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.chain import Chain
-from deltafl.sim.record.truth import TRUE, DeviceSeed, Told, TruthWriter, read_records, read_truth
+from deltafl.sim.record.truth import TRUTH, DeviceSeed, Told, TruthWriter, read_with_marks
 
 RUN_ID = bytes(range(16))
 MODEL = np.array([1.0, 2.0], dtype=np.float32)
@@ -133,7 +134,7 @@ def chained(path, *rows):
     write(path)
     with closing(sqlite3.connect(path, isolation_level="IMMEDIATE")) as db:
         db.execute("DELETE FROM run")
-        chain = Chain(path, db, "deltafl truth 1", TRUE)
+        chain = Chain(path, db, TRUTH)
         for table, *fields in rows:
             chain.append(table, *fields)
         db.commit()
@@ -200,7 +201,7 @@ def test_a_row_that_was_edited_is_found(tmp_path):
 def test_what_a_device_draws_follows_from_its_seed(tmp_path):
     told = Told(seeds={(bytes(16), 7): (bytes(range(32)), bytes(32)), (bytes(16), 8): SEEDS})
     write(tmp_path / "truth.sqlite", (1, told))
-    first, second = read_records(tmp_path / "truth.sqlite", RUN_ID)
+    first, second = read_truth(tmp_path / "truth.sqlite", RUN_ID, DeviceSeed)
     assert first == DeviceSeed(1, 7, bytes(16), bytes(range(32)), bytes(32))
     assert second == DeviceSeed(1, 8, bytes(16), *SEEDS)
     assert first.seed.hex() not in repr(first)
@@ -221,7 +222,7 @@ def test_damaged_bytes_are_sentences(tmp_path_factory, data):
     path.write_bytes(content)
     said = str(path)
     try:
-        list(read_records(path, RUN_ID))
+        list(read_with_marks(path, RUN_ID))
     except ChainError as error:
         said = str(error)
     assert said.startswith(str(path))

@@ -15,6 +15,7 @@ NOT_ON_RECORD = {
     truth.Told,
     transcript.TranscriptWriter,
     transcript._Placed,
+    transcript._OfRound,
     transcript.BegunRound,
 }
 """Classes of these modules that are no messages or records."""
