@@ -1,8 +1,9 @@
 """What only a simulation knows of its attackers: the table `attackers` of a run's record.
 
 An object of JSON each: first who they are (`devices`, `test_devices` and `attackers`), then for
-every round (`round`) what they weigh in its aggregate, and for every evaluation how well a backdoor
-works (`backdoor_success`). Nothing of it passes the server, its transcript or its events.
+every round (`round`) their share of the weight of its aggregate (`corrupted_share`), unless that
+has none, and for every evaluation how well a backdoor works (`backdoor_success`). Nothing of it
+passes the server, its transcript or its events.
 """
 
 import json
@@ -18,6 +19,8 @@ from deltafl.sim.record.events import Event, to_json
 from deltafl.sim.record.record import Record, json_object
 
 _MOST_ROUNDS: Final = 1 << 31
+_SHARE: Final = "corrupted_share"
+_SUCCESS: Final = "backdoor_success"
 
 
 @dataclass(slots=True)
@@ -65,25 +68,16 @@ class AttackLog:
         elif _population(record, there) != population:
             raise damaged(record.path, "it has other attackers")
 
-    def add_round(self, round_number: int, cohort: Mapping[int, int], into: Aggregated) -> None:
+    def add_round(self, round_number: int, into: Aggregated) -> None:
         """Note a round.
 
         Args:
             round_number: the round, counted from 1.
-            cohort: the claimed weights of its devices.
             into: who entered the aggregate.
         """
-        lying = self._attackers
-        self._append(
-            {
-                "round": round_number,
-                "attackers": sum(device in lying for device in cohort),
-                "kept_attackers": sum(device in lying for device in into.weights),
-                "kept_devices": len(into.weights),
-                "corrupted_weight": sum(w for device, w in into.weights.items() if device in lying),
-                "kept_weight": sum(into.weights.values()),
-            }
-        )
+        if kept := sum(into.weights.values()):
+            corrupted = sum(w for device, w in into.weights.items() if device in self._attackers)
+            self._append({"round": round_number, _SHARE: corrupted / kept})
 
     def add_backdoor(self, round_number: int, success: float | None) -> None:
         """Note how well the backdoor of a model works, if there is one.
@@ -93,7 +87,7 @@ class AttackLog:
             success: share of honest test samples with the trigger that get its label.
         """
         if success is not None:
-            self._append({"round": round_number, "backdoor_success": success})
+            self._append({"round": round_number, _SUCCESS: success})
 
     def _append(self, line: Event) -> None:
         text = json.dumps(to_json(line), allow_nan=False)
@@ -134,7 +128,7 @@ class Attacked:
     @property
     def last_success(self) -> float | None:
         """The success of the backdoor of the last model evaluated; None without any."""
-        return self.backdoor[max(self.backdoor)] if self.backdoor else None
+        return self.backdoor.get(max(self.backdoor, default=-1))
 
 
 def read_attacked(record: Record) -> Attacked:
@@ -144,29 +138,19 @@ def read_attacked(record: Record) -> Attacked:
         RunDirectoryError: it is damaged, or not there.
     """
     lines, federation = _lines(record), record.config(checked=False).federation
-    population, shares, backdoor = (
-        _population(record, lines),
-        dict[int, float](),
-        dict[int, float](),
-    )
+    population = _population(record, lines)
+    found: dict[str, dict[int, float]] = {_SHARE: {}, _SUCCESS: {}}
     for line in lines[1:]:
-        match line:
-            case {"round": int(number), "backdoor_success": int() | float() as share}:
-                if is_due(number, federation.evaluate_every, federation.rounds):
-                    backdoor[number] = share
-            case {
-                "round": int(number),
-                "corrupted_weight": int(corrupted),
-                "kept_weight": int(kept),
-            }:
-                share = corrupted / kept if kept else 0.0
-                if kept:
-                    shares[number] = share
+        match list(line.items()):
+            case [("round", int(number)), (what, int() | float() as share)] if (
+                what in found and 0 <= share <= 1 and 0 <= number < _MOST_ROUNDS
+            ):
+                found[what][number] = share
             case _:
                 raise damaged(record.path, f"{shortened(line)} is no line about attackers")
-        if not (0 <= share <= 1 and 0 <= number < _MOST_ROUNDS):
-            raise damaged(record.path, f"{shortened(line)} is out of its range")
-    return Attacked(population, shares, backdoor)
+    every, rounds = federation.evaluate_every, federation.rounds
+    due = {at: share for at, share in found[_SUCCESS].items() if is_due(at, every, rounds)}
+    return Attacked(population, found[_SHARE], due)
 
 
 def _population(record: Record, lines: Sequence[Event]) -> Population:

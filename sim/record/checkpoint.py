@@ -7,7 +7,7 @@ always of the round with which the record ends.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -83,16 +83,11 @@ class Checkpoint:
 
 def write_arrays(record: Record, owner: str, arrays: Arrays) -> None:
     """Write arrays in place of those that an owner had."""
-    drop_arrays(record, owner)
+    record.db.execute("DELETE FROM arrays WHERE owner = ?", (owner,))
     for name, array in arrays.items():
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         row = owner, name, little.dtype.str, str(list(array.shape)), little.tobytes()
         record.db.execute("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", row)
-
-
-def drop_arrays(record: Record, owner: str) -> None:
-    """Delete the arrays of an owner."""
-    record.db.execute("DELETE FROM arrays WHERE owner = ?", (owner,))
 
 
 def read_arrays(record: Record, owner: str) -> Arrays:
@@ -116,27 +111,31 @@ def read_arrays(record: Record, owner: str) -> Arrays:
 
 def save_checkpoint(record: Record, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, and drop all but the last two; the record is not kept."""
-    write_arrays(record, f"{OF_STATE}{checkpoint.state.round}", _arrays_of(checkpoint))
+    arrays = {
+        name: np.asarray(one, _KINDS[_kind(name)][0]) for name, one in _parts_of(checkpoint).items()
+    }
+    write_arrays(record, f"{OF_STATE}{checkpoint.state.round}", arrays)
     for old in saved_rounds(record)[:-_KEPT]:
-        drop_arrays(record, f"{OF_STATE}{old}")
+        write_arrays(record, f"{OF_STATE}{old}", {})
 
 
-def _arrays_of(checkpoint: Checkpoint) -> Arrays:
-    state, mark, lost = checkpoint.state, checkpoint.mark, checkpoint.lost
-    searches = lost.searches if lost else ()
-    arrays: dict[str, npt.ArrayLike] = {
+def _parts_of(checkpoint: Checkpoint) -> Mapping[str, npt.ArrayLike]:
+    state, lost = checkpoint.state, checkpoint.lost
+    parts: dict[str, npt.ArrayLike] = {
         "model": state.model,
         "round": state.round,
         "eta": np.nan if state.eta is None else state.eta,
-        "record_rows": mark.num_frames,
-        "record_digest": np.frombuffer(mark.digest, np.uint8),
+        "record_rows": checkpoint.mark.num_frames,
+        "record_digest": np.frombuffer(checkpoint.mark.digest, np.uint8),
         **{f"memory.{name}": array for name, array in state.memory.items()},
         **{f"answered.{n}": sorted(devices) for n, devices in enumerate(checkpoint.answered)},
-        **({"lost_cohort": lost.cohort, "lost_rounds": lost.rounds} if lost else {}),
-        **{f"lost_searched.{n}": search.devices for n, search in enumerate(searches)},
-        **{f"lost_sums.{n}": np.atleast_2d(s.sums)[: len(s.sums)] for n, s in enumerate(searches)},
     }
-    return {name: np.asarray(one, _KINDS[_kind(name)][0]) for name, one in arrays.items()}
+    if lost is not None:
+        parts |= {"lost_cohort": lost.cohort, "lost_rounds": lost.rounds}
+        for n, search in enumerate(lost.searches):
+            parts[f"lost_searched.{n}"] = search.devices
+            parts[f"lost_sums.{n}"] = np.atleast_2d(search.sums)[: len(search.sums)]
+    return parts
 
 
 def _kind(name: str) -> str:
@@ -177,34 +176,41 @@ def read_checkpoint(record: Record, number: int) -> Checkpoint:
     Raises:
         ValueError: it cannot be read.
     """
-    arrays = read_state(record, number)
-    for name, array in arrays.items():
+    parts = _Parts(read_state(record, number))
+    for name, array in parts.items():
         _check(name, array)
-    lost, eta = None, float(_one(arrays, "eta"))
-    if "lost_rounds" in arrays:
-        each = zip(_by_level(arrays, "lost_searched"), _by_level(arrays, "lost_sums"), strict=True)
-        searches = (
-            LostSearch(tuple(map(ClientId, d.tolist())), tuple(sums.copy())) for d, sums in each
-        )
-        cohort = tuple(_one(arrays, "lost_cohort").tolist())
-        lost = LostRound(cohort, int(_one(arrays, "lost_rounds")), tuple(searches))
-    digest = _one(arrays, "record_digest").tobytes()
-    if len(digest) != DIGEST_BYTES:
-        raise ValueError(f"record_digest has {len(digest)} bytes, not {DIGEST_BYTES}")
-    if int(_one(arrays, "round")) != number:
-        raise ValueError(f"the state of round {number} says that it is of another")
-    memory = {name: array for name, array in arrays.items() if _kind(name) == "memory"}
+    digest, eta, lost = parts["record_digest"].tobytes(), float(parts["eta"]), None
+    if len(digest) != DIGEST_BYTES or int(parts["round"]) != number:
+        raise ValueError(f"the state of round {number} says that it is of another, or no digest")
+    if "lost_rounds" in parts:
+        both = zip(parts.by_level("lost_searched"), parts.by_level("lost_sums"), strict=True)
+        searches = [LostSearch(tuple(map(ClientId, d.tolist())), tuple(s.copy())) for d, s in both]
+        cohort = tuple(parts["lost_cohort"].tolist())
+        lost = LostRound(cohort, int(parts["lost_rounds"]), tuple(searches))
+    model, memory = parts["model"].astype(np.float32), parts.of_kind("memory")
     return Checkpoint(
-        TrainingState(
-            model=_one(arrays, "model").astype(np.float32),
-            round=number,
-            eta=None if math.isnan(eta) else eta,
-            memory={name.removeprefix("memory."): array.copy() for name, array in memory.items()},
-        ),
-        Mark(int(_one(arrays, "record_rows")), digest),
-        tuple(frozenset(devices.tolist()) for devices in _by_level(arrays, "answered")),
+        TrainingState(model, number, None if math.isnan(eta) else eta, memory),
+        Mark(int(parts["record_rows"]), digest),
+        tuple(frozenset(devices.tolist()) for devices in parts.by_level("answered")),
         lost,
     )
+
+
+class _Parts(dict[str, npt.NDArray[Any]]):
+    """The arrays of a checkpoint by name; one that is missing is a ValueError."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise ValueError(f"{name} is missing")
+
+    def of_kind(self, kind: str) -> dict[str, npt.NDArray[Any]]:
+        """Copies of those whose names begin so, by the rest of their names."""
+        return {
+            name.partition(".")[2]: one.copy() for name, one in self.items() if _kind(name) == kind
+        }
+
+    def by_level(self, kind: str) -> list[npt.NDArray[Any]]:
+        """The same, level by level."""
+        return [self[f"{kind}.{level}"] for level in range(len(self.of_kind(kind)))]
 
 
 def _check(name: str, array: npt.NDArray[Any]) -> None:
@@ -213,14 +219,3 @@ def _check(name: str, array: npt.NDArray[Any]) -> None:
         raise ValueError(f"{name} is {array.dtype} of shape {array.shape}, not {dtype} of {ndim}")
     if array.dtype.kind == "i" and (array < 0).any():
         raise ValueError(f"{name} = {array.min()} is negative")
-
-
-def _by_level(arrays: Arrays, kind: str) -> list[npt.NDArray[Any]]:
-    levels = range(sum(_kind(name) == kind for name in arrays))
-    return [_one(arrays, f"{kind}.{level}") for level in levels]
-
-
-def _one(arrays: Arrays, name: str) -> npt.NDArray[Any]:
-    if name not in arrays:
-        raise ValueError(f"{name} is missing")
-    return arrays[name]

@@ -367,7 +367,7 @@ class _Run:
         if lost is None:
             self._end_round(state.round, told, reported.get("aborted"))
         if self.attacks is not None and lying is not None:
-            self.attacks.add_round(state.round, cohort.weights, lying.aggregated)
+            self.attacks.add_round(state.round, lying.aggregated)
             self.previous = before
         event = add_event(
             self.record,

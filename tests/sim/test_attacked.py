@@ -21,7 +21,7 @@ def record(tmp_path):
 def noted(record, *rounds):
     log = AttackLog(record, WHO)
     for number, weights in rounds:
-        log.add_round(number, dict.fromkeys(range(9), 1), Aggregated(weights))
+        log.add_round(number, Aggregated(weights))
         log.add_backdoor(number, number / 10)
 
 
@@ -64,7 +64,7 @@ FIRST = '{"devices": 9, "test_devices": 4, "attackers": [2, 5]}'
         ["{}"],
         ['{"devices": 9, "test_devices": 4, "attackers": ["x"]}'],
         [FIRST, '{"round": "1"}'],
-        [FIRST, '{"round": 1, "kept_weight": 1}'],
+        [FIRST, '{"round": 1, "kept_share": 1}'],
         [FIRST, "[]"],
         [b"no text"],
     ],

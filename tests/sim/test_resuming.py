@@ -9,7 +9,7 @@ from records import change, checkpoint_of, rows_of, said_of, write_rows
 
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
-from deltafl.sim.record.checkpoint import drop_arrays, read_arrays, write_arrays
+from deltafl.sim.record.checkpoint import read_arrays, write_arrays
 from deltafl.sim.record.record import write_record
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config_io import build_config
@@ -59,7 +59,7 @@ def edit(path, *, owner=LAST, **changes):
     """Change arrays of the last checkpoint."""
     with write_record(RunDirectory(path).record) as record:
         arrays = {**read_arrays(record, LAST), **changes}
-        drop_arrays(record, LAST)
+        write_arrays(record, LAST, {})
         write_arrays(record, owner, arrays)
         record.keep()
 
