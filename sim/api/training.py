@@ -21,6 +21,7 @@ from deltafl.sim.api.methods import Method, Settings, method_of
 from deltafl.sim.api.results import Comparison, Result
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.record.labels import write_comparison
+from deltafl.sim.record.record import saved_rounds
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import of_few
 from deltafl.sim.run.engine import Progress, Stop
@@ -257,7 +258,7 @@ def _told_apart(methods: Sequence[Method]) -> list[Method]:
 
 def _note_what_is_kept(error: BaseException, folder: Path) -> None:
     """Say where finished rounds are, if a run has any and was not refused."""
-    if not isinstance(error, UserError) and RunDirectory(folder).has_states:
+    if not isinstance(error, UserError) and bool(RunDirectory(folder).ask(saved_rounds)):
         error.add_note(
             f"Finished rounds are kept: pass out={str(folder)!r} and resume=True to go on, or look "
             f"at them with Result.open({str(folder)!r})."

@@ -5,6 +5,7 @@ a separate process, whose time and peak memory are measured.
 """
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -30,7 +31,7 @@ from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.cohort.work import device_objects
 from deltafl.sim.progress import Bar
-from deltafl.sim.record.memory import peak_memory_of_children_mb
+from deltafl.sim.record.memory import peak_memory_mb
 from deltafl.sim.record.record import write_record
 from deltafl.sim.record.transcript import TranscriptWriter
 
@@ -79,7 +80,7 @@ def measure(benchmark: AuditBenchmark) -> Report:
             "exit_code": audit.result.returncode,
             "wall_s": round(audit.wall_s, 2),
             "wall_s_per_round": round(audit.wall_s / benchmark.rounds, 3),
-            "peak_memory_mb": peak_memory_of_children_mb(),
+            "peak_memory_mb": peak_memory_mb(resource.RUSAGE_CHILDREN),
         }
 
 

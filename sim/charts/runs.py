@@ -91,8 +91,7 @@ def _errors(of: Callable[[Numbers], object], run: Trained) -> Values:
 @_by_seed
 def _mean(run: Trained) -> Values:
     yield from _errors(np.mean, run)
-    for summed in run.summed:
-        yield summed.round, summed.error
+    yield from run.summed.items()
 
 
 def _numbers(key: str, run: Trained) -> Values:

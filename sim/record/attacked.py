@@ -1,6 +1,6 @@
 """What only a simulation knows of its attackers: the table `attackers` of a run's record.
 
-An object of JSON each: first who they are (`devices`, `test_devices` and `attackers`), then for
+An object of JSON each: first who they are (`devices` and `attackers`), then for
 every round (`round`) their share of the weight of its aggregate (`corrupted_share`), unless that
 has none, and for every evaluation how well a backdoor works (`backdoor_success`). Nothing of it
 passes the server, its transcript or its events.
@@ -14,6 +14,7 @@ from typing import Final
 
 from deltafl.fl.read.exact import shortened
 from deltafl.sim.errors import damaged
+from deltafl.sim.record.chain import ascending
 from deltafl.sim.record.evaluations import is_due
 from deltafl.sim.record.events import Event, to_json
 from deltafl.sim.record.record import Record, json_object
@@ -40,12 +41,10 @@ class Population:
 
     Attributes:
         devices: how many train.
-        test_devices: how many test.
-        attackers: which of the first lie, ascending.
+        attackers: which of them lie, ascending.
     """
 
     devices: int
-    test_devices: int
     attackers: tuple[int, ...]
 
 
@@ -96,8 +95,8 @@ class AttackLog:
 
 
 def _lines(record: Record) -> list[Event]:
-    rows = record.rows("SELECT number, line FROM attackers ORDER BY number")
-    return [json_object(record.path, text) for _, text in rows]
+    rows = record.db.execute("SELECT number, line FROM attackers ORDER BY number")
+    return [json_object(record.path, text) for _, text in ascending(record.path, rows)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ def read_attacked(record: Record) -> Attacked:
 
 def _population(record: Record, lines: Sequence[Event]) -> Population:
     match lines:
-        case [{"devices": int(devices), "test_devices": int(tests), "attackers": list(lying)}, *_]:
+        case [{"devices": int(devices), "attackers": list(lying)}, *_]:
             if all(type(one) is int for one in lying):
-                return Population(devices, tests, tuple(lying))
+                return Population(devices, tuple(lying))
     raise damaged(record.path, "its first line does not say who the attackers are")

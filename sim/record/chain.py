@@ -9,7 +9,7 @@ closes the record is missing.
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from operator import attrgetter, itemgetter
@@ -29,9 +29,6 @@ DIGEST_BYTES: Final = 32
 """Length of a digest of the chain."""
 
 _MOST_ROWS: Final = 1 << 62
-
-NOT_REPEATED: Final = "it is not what comes of all that was received before"
-"""What is wrong where a process makes the rows of an earlier one once more, and makes others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +125,8 @@ class Chain:
             row = (number, digest, *fields, *uncovered.values())
             self.db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
         elif there.digest != digest:
-            raise ChainError(self.path, number, Damage.EDITED, NOT_REPEATED)
+            problem = "it is not what comes of all that was received before"
+            raise ChainError(self.path, number, Damage.EDITED, problem)
         self.mark = Mark(number + 1, digest)
         return there is None
 
@@ -146,9 +144,13 @@ class Chain:
             ChainError: it is damaged; rows before the one that the error names are as written.
         """
         mark = after or self.start
-        rows = [self._rows(table, "number >= ?", mark.num_frames) for table in self._columns]
+        number = mark.num_frames
         try:
-            for link in merge(*rows, key=attrgetter("number")):
+            # in no variable, which a traceback would keep, and with it the statements under way
+            for link in merge(
+                *(self._rows(table, "number >= ?", number) for table in self._columns),
+                key=attrgetter("number"),
+            ):
                 self._check(mark, link)
                 yield link
                 mark = link.mark
@@ -167,13 +169,9 @@ class Chain:
         Raises:
             ChainError: a value is of another type, or rows are there twice.
         """
-        before = -1
         for link in self._rows(table, where, *values):
-            if link.number <= before:
-                raise ChainError(self.path, link.number, Damage.REORDERED, "it is there twice")
             self._check_types(link)
             yield link
-            before = link.number
 
     def _check(self, before: Mark, link: Link) -> None:
         expected, damage = before.num_frames, Damage.EDITED
@@ -198,8 +196,22 @@ class Chain:
     def _rows(self, table: str, where: str, *values: Value) -> Iterator[Link]:
         columns = ", ".join(("number", "digest", *(name for name, *_ in self._columns[table])))
         query = f"SELECT {columns} FROM {table} WHERE {where} ORDER BY number"
-        for number, digest, *fields in self.db.execute(query, values):
+        for number, digest, *fields in ascending(self.path, self.db.execute(query, values)):
             yield Link(number, table, fields, digest)
+
+
+def ascending(path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Rows whose first column, a number, ascends, as it does where a sound table is read in order.
+
+    Raises:
+        ChainError: it does not: pages of the file are in several places, and give rows for ever.
+    """
+    before = -1
+    for row in rows:
+        if row[0] <= before:
+            raise ChainError(path, row[0], Damage.REORDERED, f"row {row[0]} is there twice")
+        before = row[0]
+        yield row
 
 
 def _digest(before: bytes, table: str, number: int, fields: Sequence[Value]) -> bytes:

@@ -25,18 +25,17 @@ _KEPT: Final = 2  # the last, and the one before: attackers know its model
 _DTYPES: Final = ("<f4", "<f8", "<i8", "<u8", "|u1")
 _KINDS: Final[Mapping[str, tuple[str, int | None]]] = {
     "model": ("<f4", 1),
-    "round": ("<i8", 0),
     "eta": ("<f8", 0),
     "memory": ("<f8", None),  # by the strategy's names
-    "record_rows": ("<i8", 0),
     "record_digest": ("|u1", 1),
-    "answered": ("<i8", 1),  # by level
-    "lost_cohort": ("<i8", 1),
-    "lost_rounds": ("<i8", 0),
-    "lost_searched": ("<i8", 1),  # by level
-    "lost_sums": ("<u8", 2),  # by level
+    "lost_sums": ("<u8", 2),
+    **dict.fromkeys(("round", "record_rows", "lost_rounds"), ("<i8", 0)),
+    **dict.fromkeys(("answered", "lost_searched", "lost_cohort"), ("<i8", 1)),
 }
-"""What a checkpoint's arrays are, by their names up to a dot: dtype and dimensions, if fixed."""
+"""What a checkpoint's arrays are, by their names up to a dot: dtype and dimensions, if fixed.
+
+There is one of `answered`, `lost_searched` and `lost_sums` for each level.
+"""
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 """Arrays by their names."""
@@ -180,8 +179,10 @@ def read_checkpoint(record: Record, number: int) -> Checkpoint:
     for name, array in parts.items():
         _check(name, array)
     digest, eta, lost = parts["record_digest"].tobytes(), float(parts["eta"]), None
-    if len(digest) != DIGEST_BYTES or int(parts["round"]) != number:
-        raise ValueError(f"the state of round {number} says that it is of another, or no digest")
+    if len(digest) != DIGEST_BYTES:
+        raise ValueError(f"record_digest has {len(digest)} bytes, not {DIGEST_BYTES}")
+    if int(parts["round"]) != number:
+        raise ValueError(f"the state of round {number} says that it is of another")
     if "lost_rounds" in parts:
         both = zip(parts.by_level("lost_searched"), parts.by_level("lost_sums"), strict=True)
         searches = [LostSearch(tuple(map(ClientId, d.tolist())), tuple(s.copy())) for d, s in both]

@@ -27,9 +27,6 @@ from deltafl.fl.read.regular import open_regular
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.own_files import check_file, sync_folder
 
-MAX_VALUE: Final = 1_000_000_000
-"""The largest text or blob, in bytes: what SQLite is built for."""
-
 _PAGE: Final = 1 << 14  # large values are written as fast as to a bare file
 _TRIES: Final = 100
 _PAUSE_S: Final = 0.05
@@ -38,7 +35,7 @@ _WITH_JOURNAL: Final = b"\2\2"  # of the header, where the file has one
 _AT_JOURNAL: Final = slice(18, 20)
 _AT_NUMBER: Final = slice(68, 72)  # the application id
 _LIMITS: Final = {
-    sqlite3.SQLITE_LIMIT_LENGTH: MAX_VALUE,
+    sqlite3.SQLITE_LIMIT_LENGTH: 1_000_000_000,  # bytes of a value, as SQLite is built
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
     sqlite3.SQLITE_LIMIT_COLUMN: 32,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 16,
@@ -159,8 +156,6 @@ def faults(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", 0)
         if code == sqlite3.SQLITE_FULL or code & 0xFF == sqlite3.SQLITE_IOERR:
             raise OSError(errno.ENOSPC, str(error), str(path)) from error
-        if code == sqlite3.SQLITE_NOTADB:
-            raise ChainError(path, 0, Damage.FOREIGN, "it is no file of SQLite") from error
         raise ChainError(path, 0, Damage.FOREIGN, f"SQLite says: {error}") from error
 
 
@@ -204,11 +199,8 @@ def _schema(db: sqlite3.Connection) -> set[tuple[object, ...]]:
 def _check_header(path: Path) -> None:
     with open_regular(path) as file:
         head = file.read(100)
-    if not head:
-        raise ChainError(path, 0, Damage.EMPTY, "the file is empty")
-    if head.startswith(_MAGIC) and head[_AT_JOURNAL] == _WITH_JOURNAL:
-        if not any(head[_AT_NUMBER]):  # its process ended before it had a journal
-            raise ChainError(path, 0, Damage.EMPTY, "it has no tables yet")
+    # one without a number has no tables: its process ended before it had a journal
+    if head.startswith(_MAGIC) and head[_AT_JOURNAL] == _WITH_JOURNAL and any(head[_AT_NUMBER]):
         problem = f"its journal {path.name}-wal is missing: copy it, too; or, if another program"
         mend = "has taken it in, set `PRAGMA journal_mode = DELETE`"
         raise ChainError(path, 0, Damage.CUT, f"{problem} {mend}")

@@ -67,6 +67,8 @@ def dropped(events: Sequence[Event]) -> Counter[str]:
     return found
 
 
+_MOST_ENTRIES: Final = 64
+_LONGEST_KEY: Final = 60
 _MOST: Final = 1e100  # far beyond any run, and the sum over all rounds is finite
 _FOUND: Final = ("clipped", "delta", "eta", "half_width", "kept_devices", "kept_weight", "round")
 _SPENT: Final = ("bytes_up_per_device", "epsilon", "num_queries", "secure_sums")
@@ -101,6 +103,8 @@ def _check_kinds(event: Event) -> None:
         table = event.get(name) or {}
         if not isinstance(table, dict) or not all(map(fits, table.values())):
             raise ValueError(f"{name} is not a table of {what}")
+        if len(table) > _MOST_ENTRIES or any(len(key) > _LONGEST_KEY for key in table):
+            raise ValueError(f"{name} has more entries than any run, or a longer name")
     for level in cast("dict[str, Event]", event.get("levels") or {}).values():
         _check_kinds(level)
 

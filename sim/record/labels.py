@@ -79,10 +79,9 @@ def write_comparison(folder: Path, labels: Mapping[str, str]) -> None:
             raise RunDirectoryError(
                 f"{folder} has another comparison, in which {run} is {label!r}: give another folder"
             )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise RunDirectoryError(f"{folder} is a file: give a folder") from None
+    if folder.is_file():
+        raise RunDirectoryError(f"{folder} is a file: give a folder")
+    folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / _COMPARISON, as_json(labels).encode() + b"\n")
 
 
@@ -142,14 +141,12 @@ def labels_of(methods: Sequence[tuple[str, RunConfig]]) -> list[str]:
         given if names.count(given) == 1 and given else f"{given}: {name_of(config)}".lstrip(": ")
         for given, config in methods
     ]
-    settings = [common_settings(config) for _, config in methods]
+    both = [(label, dict(common_settings(m[1]))) for label, m in zip(short, methods, strict=True)]
     labels = []
-    for label, own in zip(short, settings, strict=True):
-        alike = [dict(one) for other, one in zip(short, settings, strict=True) if other == label]
-        differing = [
-            f"{key}={show(value)}" for key, value in own if any(one[key] != value for one in alike)
-        ]
-        labels.append(", ".join((label, *differing)))
+    for label, own in both:
+        alike = [one for other, one in both if other == label]
+        differing = [key for key in own if any(one[key] != own[key] for one in alike)]
+        labels.append(", ".join((label, *(f"{key}={show(own[key])}" for key in differing))))
     return labels
 
 

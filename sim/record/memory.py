@@ -11,18 +11,15 @@ _MAXRSS_BYTES: Final = 1 if sys.platform == "darwin" else 1024  # getrusage(2)
 _MEGABYTE: Final = 1e6
 
 
-def peak_memory_mb() -> float:
-    """The most resident memory of this process so far, without its children's."""
-    return _peak_mb(resource.RUSAGE_SELF)
+def peak_memory_mb(of: int = resource.RUSAGE_SELF) -> float:
+    """The most resident memory of this process so far, without its children's.
 
-
-def peak_memory_of_children_mb() -> float:
-    """The most resident memory of the largest child process that was waited for; 0 without any.
-
-    Children that ran at the same time are not added up. On Linux it is at least what this process
-    itself held when it started the child.
+    Args:
+        of: `resource.RUSAGE_CHILDREN` for that of the largest child process that was waited for, 0
+            without any. Children that ran at the same time are not added up. On Linux it is at
+            least what this process itself held when it started the child.
     """
-    return _peak_mb(resource.RUSAGE_CHILDREN)
+    return round(resource.getrusage(of).ru_maxrss * _MAXRSS_BYTES / _MEGABYTE, 1)
 
 
 def peak_memory_of_workers_mb() -> float:
@@ -65,7 +62,3 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError:  # of a process that has ended
         return ""
-
-
-def _peak_mb(who: int) -> float:
-    return round(resource.getrusage(who).ru_maxrss * _MAXRSS_BYTES / _MEGABYTE, 1)

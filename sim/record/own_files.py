@@ -8,6 +8,7 @@ whatever happens while it is written.
 import os
 import stat
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -15,7 +16,6 @@ from deltafl.sim.errors import damaged
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHANGE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_KINDS: Final = (stat.S_ISLNK, "a link"), (stat.S_ISDIR, "a folder"), (stat.S_ISREG, "a file")
 
 
 def check_file(path: Path) -> None:
@@ -37,14 +37,9 @@ def check_folder(path: Path) -> None:
 
 
 def _check(path: Path, fits: Callable[[int], bool], wanted: str) -> None:
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not fits(mode):
-        is_other = "a pipe, a socket or a device"
-        kind = next((name for is_one, name in _KINDS if is_one(mode)), is_other)
-        raise damaged(path, f"it is {kind}, not {wanted}")
+    with suppress(FileNotFoundError):
+        if not fits(path.lstat().st_mode):
+            raise damaged(path, f"it is not {wanted}, but a link or something else")
 
 
 def open_own(path: Path) -> BinaryIO:

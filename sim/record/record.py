@@ -10,11 +10,11 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.errors import RunDirectoryError, damaged
-from deltafl.sim.record.chain import Chain
+from deltafl.sim.record.chain import Chain, ascending
 from deltafl.sim.record.database import Form, reading, writing
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, merge, read_table, to_toml
@@ -46,6 +46,10 @@ SUMMARY: Final = "summary"
 OF_STATE: Final = "round "
 """Of a state's arrays, how their owner begins; its round follows."""
 MOST_ARRAYS: Final = 10_000
+_SAVED: Final = (
+    "SELECT DISTINCT CAST(substr(owner, 7) AS INTEGER) AS number FROM arrays"
+    " WHERE owner = 'round ' || number AND number >= 0 ORDER BY number LIMIT ?"
+)
 
 
 class Record:
@@ -79,19 +83,6 @@ class Record:
         """
         text = self.text(name)
         return None if text is None else json_object(self.path, text)
-
-    def rows(self, query: str, *values: object) -> Iterator[tuple[object, ...]]:
-        """The rows of a query whose first column ascends, as that of a sound table does.
-
-        Raises:
-            RunDirectoryError: it does not: pages of the file are in several places.
-        """
-        before = -1
-        for row in self.db.execute(query, values):
-            if type(row[0]) is not int or row[0] <= before:
-                raise damaged(self.path, "rows of a table are there twice")
-            before = row[0]
-            yield row
 
     def note(self, name: str, value: str | Mapping[str, object] | None) -> None:
         """Say something under a name, in place of what was said before; None takes it back."""
@@ -158,8 +149,9 @@ def read_measured(record: Record) -> Iterator[tuple[int, dict[str, object]]]:
     Raises:
         RunDirectoryError: a result is no JSON object.
     """
-    for _, level, text in record.rows("SELECT rowid, level, result FROM measured ORDER BY rowid"):
-        yield cast(int, level), json_object(record.path, text)
+    rows = record.db.execute("SELECT rowid, level, result FROM measured ORDER BY rowid")
+    for _, level, text in ascending(record.path, rows):
+        yield level, json_object(record.path, text)
 
 
 def as_json(document: Mapping[str, object]) -> str:
@@ -209,8 +201,4 @@ def write_record(path: Path) -> Iterator[Record]:
 
 def saved_rounds(record: Record) -> list[int]:
     """The rounds of the states that are saved, ascending."""
-    owners = record.db.execute(
-        "SELECT DISTINCT owner FROM arrays WHERE owner LIKE 'round %' LIMIT ?", (MOST_ARRAYS,)
-    )
-    numbers = (str(owner).removeprefix(OF_STATE) for (owner,) in owners)
-    return sorted(int(one) for one in numbers if one.isascii() and one.isdigit())
+    return [number for (number,) in record.db.execute(_SAVED, (MOST_ARRAYS,))]

@@ -30,7 +30,7 @@ from deltafl.sim.errors import (
 )
 from deltafl.sim.record.database import with_journals
 from deltafl.sim.record.own_files import check_file, check_folder, make_folder, open_own
-from deltafl.sim.record.record import SUMMARY, Record, open_record, saved_rounds, write_record
+from deltafl.sim.record.record import SUMMARY, Record, open_record, write_record
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import first_difference, show
 
@@ -42,7 +42,6 @@ FEDERATED: Final = "run"
 DEVICES: Final = "devices.txt"
 """The list of devices, in the same folder; and, in a run directory, all that were ever on it."""
 
-_EARLIER: Final = "config.toml"
 _ROUNDS: Final = "federation.rounds"
 
 
@@ -84,32 +83,18 @@ class RunDirectory:
         """Whether a run has begun here.
 
         Raises:
-            RunDirectoryError: one of an earlier version has.
             ChainError: its record is damaged.
         """
         return bool(self.ask(Record.has_begun))
-
-    def refuse_earlier(self) -> None:
-        """Refuse the directory of a run of an earlier version.
-
-        Raises:
-            RunDirectoryError: it is one.
-        """
-        if (self.path / _EARLIER).exists() and not self.record.exists():
-            raise RunDirectoryError(
-                f"{self.path} was written by an earlier version, in files of their own: read it "
-                f"with that one, or run again (`deltafl run {self.path / _EARLIER}`)"
-            )
 
     @contextmanager
     def read(self) -> Iterator[Record]:
         """Open its record to read one state of it.
 
         Raises:
-            RunDirectoryError: there is no run, or one of an earlier version.
+            RunDirectoryError: there is no run.
             ChainError: it is damaged.
         """
-        self.refuse_earlier()
         try:
             with open_record(self.record) as record:
                 yield record
@@ -141,22 +126,16 @@ class RunDirectory:
         """What a finished run has found; None if it is not finished, or there is none.
 
         Raises:
-            UserError: its record cannot be read, or it is of an earlier version.
+            UserError: its record cannot be read.
         """
         return self.ask(lambda record: record.json(SUMMARY))
-
-    @property
-    def has_states(self) -> bool:
-        """Whether there is a run that has saved a state."""
-        return bool(self.ask(saved_rounds))
 
     def ask(self, question: Callable[[Record], T]) -> T | None:
         """What the record says; None where there is none, or it was not made to its end.
 
         Raises:
-            UserError: it cannot be read, or is of an earlier version.
+            UserError: it cannot be read.
         """
-        self.refuse_earlier()
         if not self.record.exists():
             return None
         try:
@@ -182,25 +161,22 @@ class RunDirectory:
 
         Raises:
             RunDirectoryError: it is not empty and `resume` is off, or it is no run directory, or
-                the run in it has other settings, apart from fewer rounds, or is of an earlier
-                version.
+                the run in it has other settings, apart from fewer rounds.
             ChainError: its record is damaged.
         """
         is_folder = self.path.is_dir()
-        if not self.path.exists() or (is_folder and not any(self.path.iterdir())):
+        names = [one.name for one in self.path.iterdir()] if is_folder else []
+        if not (names if is_folder else self.path.exists()):
             return None
         if not resume:
-            raise self._refusal(
-                "already exists: add --resume (resume=True in Python) to continue it"
-            )
+            raise self._refusal("already exists: add --resume (resume=True in Python) to go on")
         if not is_folder:
             raise self._refusal("is not a directory")
         check_file(self.record)
         if self.record.exists():
             return self._check_settings(config)
-        self.refuse_earlier()
         # a run that was killed before it made its record leaves hidden files at most
-        if any(not entry.name.startswith(".") for entry in self.path.iterdir()):
+        if not all(name.startswith(".") for name in names):
             raise self._refusal(f"is not a run directory (it has no {self.record.name})")
         return None
 
@@ -220,12 +196,13 @@ class RunDirectory:
         if difference is None:
             return None
         key, now, then = difference
-        mend = "resume with the settings that it has"
-        if key == _ROUNDS and rounds > wanted:
+        if key != _ROUNDS:
+            mend = "resume with the settings that it has"
+        elif rounds > wanted:
             mend = "a run is made longer, never shorter"
-        elif key == _ROUNDS and config.federation.devices == REMOTE:
+        elif config.federation.devices == REMOTE:
             mend = "devices on machines of their own were told how long the run is"
-        elif key == _ROUNDS:
+        else:
             return rounds
         raise self._refusal(f"was started with {key} = {show(then)}, not {show(now)}: {mend}")
 
@@ -264,10 +241,10 @@ class RunDirectory:
         with lock:
             self._hold(lock)
             is_longer = self.check(config, resume=True) is not None
-            for file in self.files:
-                check_file(file)
-            for folder in self.folders:
-                check_folder(folder)
+            for one in self.files:
+                check_file(one)
+            for one in self.folders:
+                check_folder(one)
             with write_record(self.record) as record:
                 if is_longer:  # so it is not finished
                     record.note(SUMMARY, None)

@@ -30,10 +30,8 @@ T = TypeVar("T")
 MAX_PROBLEMS: Final = 20
 """The most sentences on damaged files that are given at a time."""
 
-_KEPT: Final = (*NUMBERS, "aborted", "stage_s")
+_KEPT: Final = (*NUMBERS, "aborted", "stage_s", "dropped_by_stage")
 _MOST_ROUNDS: Final = 1 << 31
-_MOST_STAGES: Final = 16  # there are seven
-_LONGEST_STAGE: Final = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,21 +49,6 @@ class Tested:
     errors: Errors
 
 
-@dataclass(frozen=True, slots=True)
-class Summed:
-    """A model on the test samples of a federation's devices together.
-
-    Attributes:
-        round: how many rounds it has been trained for.
-        error: the share of the samples that it gets wrong.
-        devices: how many devices answered.
-    """
-
-    round: int
-    error: float
-    devices: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
     """One run of a method, so far.
@@ -76,17 +59,17 @@ class Trained:
         path: its directory.
         events: what is shown of its rounds, of this conformity level.
         tested: its evaluations, by round.
-        summed: of a federation: what its devices measured together, by round.
+        summed: of a federation: the share of all test samples that the model got wrong, by round.
         attacked: what the simulator knows of devices that lie; None without any, or not yet.
     """
 
     seed: int
     rounds: int
     path: Path
-    events: Sequence[Event] = ()
-    tested: Sequence[Tested] = ()
-    summed: Sequence[Summed] = ()
-    attacked: Attacked | None = None
+    events: Sequence[Event]
+    tested: Sequence[Tested]
+    summed: Mapping[int, float]
+    attacked: Attacked | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +148,7 @@ class _Known:
     events: list[Event] = field(default_factory=list)
     last: int = -1
     tested: dict[Fraction, list[Tested]] = field(default_factory=dict)
-    summed: dict[int, list[Summed]] = field(default_factory=dict)
+    summed: dict[int, dict[int, float]] = field(default_factory=dict)
 
     def follow(self, record: Record) -> None:
         """Read new events, up to one that is damaged."""
@@ -177,8 +160,18 @@ class _Known:
         """Read what devices measured together, up to what is damaged."""
         self.summed = {}
         for level, found in read_measured(record):
-            if (one := _summed(record, found)) is not None:
-                self.summed.setdefault(level, []).append(one)
+            match found:
+                case {"error": None}:  # a round was lost, or nobody has test data
+                    pass
+                case {"round": int(at), "error": float(error)} if (
+                    0 <= at < _MOST_ROUNDS and 0 <= error <= 1
+                ):
+                    self.summed.setdefault(level, {})[at] = error
+                case _:
+                    problem = (
+                        f"what was measured after round {found.get('round')!r:.20} is no share"
+                    )
+                    raise damaged(record.path, problem)
 
     def test(self, record: Record, theta: Fraction) -> None:
         """Read new evaluations of a level, up to one that is damaged."""
@@ -217,10 +210,9 @@ class Reader:
         return None
 
     def _read(self, record: Record) -> Snapshot:
-        top, methods = self._top, dict[str, Method]()
+        top, methods, written = self._top, dict[str, Method](), list[float]()
         config = self._noted(record.config)
         versions, summary = (self._noted(record.json, one) or {} for one in (VERSIONS, SUMMARY))
-        written = [_written(top.record)]
         for number, arm in enumerate(config.arms() if config else ()):
             directory = top.arm(arm.federation.algorithm, arm.experiment.seed) if number else top
             written.append(_written(directory.record))
@@ -235,24 +227,29 @@ class Reader:
             versions=versions,
             summary=summary,
             is_finished=config is not None and bool(summary),
-            written=max(written),
+            written=max(written, default=_written(top.record)),
         )
 
     def _runs(
         self, config: RunConfig, directory: RunDirectory
     ) -> Iterator[tuple[RunConfig, Trained]]:
         """What one run has come to, by the settings of each of its levels."""
-        run = Trained(config.experiment.seed, config.federation.rounds, directory.path)
+        attacked, federation = None, config.federation
         if directory.record.exists():
             attacked = self._noted(self._read_on, config, directory)
-            run = replace(run, attacked=attacked)
         known = self._known.get(directory.path, _Known())
-        for level, theta in enumerate(config.federation.thetas):
-            events, tested = _of_level(known.events, theta), tuple(known.tested.get(theta, ()))
-            summed = tuple(known.summed.get(level, ()))
+        for level, theta in enumerate(federation.thetas):
             yield (
                 of_level(config, theta),
-                replace(run, events=events, tested=tested, summed=summed),
+                Trained(
+                    config.experiment.seed,
+                    federation.rounds,
+                    directory.path,
+                    _of_level(known.events, theta),
+                    tuple(known.tested.get(theta, ())),
+                    known.summed.get(level, {}),
+                    attacked,
+                ),
             )
 
     def _read_on(self, config: RunConfig, directory: RunDirectory) -> Attacked | None:
@@ -283,32 +280,10 @@ def _reduced(record: Record, evaluation: Evaluation, before: tuple[str, ...]) ->
     return Tested(evaluation.round, before if devices == before else devices, errors)
 
 
-def _summed(record: Record, found: Mapping[str, object]) -> Summed | None:
-    """What the devices measured together; None where a round was lost, or nobody has test data.
-
-    Raises:
-        RunDirectoryError: it is no such result.
-    """
-    number = found.get("round")
-    match found.get("error"), found.get("devices"), number:
-        case None, _, _:
-            return None
-        case float(error), int(devices), int(after) if 0 <= error <= 1 and devices >= 0:
-            if 0 <= after < _MOST_ROUNDS:
-                return Summed(after, error, devices)
-    problem = f"what was measured after round {number!r:.20} is not a number of its kind"
-    raise damaged(record.path, problem)
-
-
 def _shown_of(event: Event) -> Event:
     kept: Event = {key: event[key] for key in _KEPT if key in event}
-    dropped, levels = (event.get(name) or {} for name in ("dropped_by_stage", "levels"))
-    if dropped:
-        several = list(cast("Event", dropped).items())[:_MOST_STAGES]
-        kept["dropped_by_stage"] = {name[:_LONGEST_STAGE]: number for name, number in several}
-    if levels:
-        own = cast("dict[str, Event]", levels).items()
-        kept["levels"] = {name: _shown_of(level) for name, level in own}
+    if levels := cast("dict[str, Event]", event.get("levels")):
+        kept["levels"] = {name: _shown_of(level) for name, level in levels.items()}
     return kept
 
 

@@ -184,7 +184,7 @@ class SimulatedDevices:
         if self._attack is None:
             return None
         lying = tuple(sorted(self._attack.attackers))
-        return Attackers(len(self._dataset.train), len(self._dataset.test), lying)
+        return Attackers(len(self._dataset.train), lying)
 
     @property
     def to_lose_fewer(self) -> str:

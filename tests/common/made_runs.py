@@ -109,7 +109,7 @@ def make_run(path, *, played=None, finished=False, devices=8, names=None, make_e
 
 def note_attackers(record, rounds, share):
     """Note three liars of thirty devices: a share of each aggregate, and a backdoor in the end."""
-    log = AttackLog(record, Population(30, 12, (2, 5, 7)))
+    log = AttackLog(record, Population(30, (2, 5, 7)))
     for at in range(1, rounds + 1):
         log.add_round(at, Aggregated({1: round(100 * (1 - share)), 2: round(100 * share)}))
     log.add_backdoor(rounds, 0.75)

@@ -14,7 +14,6 @@ from deltafl.sim.inspect.leakage.consequences import (
     order_intervals,
     ranks,
     threshold_interval,
-    vanished_device,
 )
 from deltafl.sim.inspect.leakage.labels import (
     Puzzle,
@@ -76,45 +75,6 @@ def test_the_truth_is_among_the_ways_to_place_the_devices(case):
 
 def _without_names(way, puzzle: Puzzle):
     return tuple(sorted(zip(puzzle.weights, way, strict=True)))
-
-
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(searched(methods=("mm", "bracketed", "histogram"), smallest=2), st.data())
-def test_a_vanished_device_lies_in_one_of_its_places(case, data):
-    before, ticks, weights = case
-    before = replace(before, tail=None)
-    gone = data.draw(st.integers(0, len(ticks) - 1))
-    others = [k for k in range(len(ticks)) if k != gone]
-    last = before.answers[-1].pivots[-1]
-    after = simulate(
-        replace(before.config, warm_start=min(last, before.config.search.grid.max_tick)),
-        before.method,
-        [ticks[k] for k in others],
-        [weights[k] for k in others],
-        with_update=False,
-    ).view
-    known = vanished_device(before, after)
-    assert known.weight == before.config.search.weighting.of(weights[gone])
-    assert any(low <= ticks[gone] < high for low, high in known.places)
-    unnamed = vanished_device(before.anonymous(), after.anonymous())
-    assert any(low <= ticks[gone] < high for low, high in unnamed.places)
-
-
-def test_the_same_pivot_before_and_after_shows_the_vanished_loss_to_the_tick():
-    ticks, weights = drawn(30, seed=1)
-    config = config_of("mm", 30)
-    before = simulate(config, "mm", ticks, weights, stop_after=1, with_update=False).view
-    after = simulate(config, "mm", ticks[1:], weights[1:], with_update=False).view
-    known = vanished_device(before, after)
-    assert (known.weight, known.places) == (weights[0], ((ticks[0], ticks[0] + 1),))
-
-
-def test_cohorts_that_do_not_differ_by_one_device_are_refused():
-    ticks, weights = drawn(5, seed=1)
-    view = simulate(config_of("mm", 5), "mm", ticks, weights).view
-    with pytest.raises(SearchError, match="do not differ by one"):
-        vanished_device(view, view)
 
 
 def test_the_quantile_lies_between_two_pivots():

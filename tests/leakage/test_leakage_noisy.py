@@ -303,7 +303,6 @@ def test_the_command_measures_every_noise(capsys):
         ("noisy", 0.5), ("noisy", 3.0),
     ]  # fmt: skip
     assert [row["rho"] for row in result["searches"]] == pytest.approx([4, 1 / 9], abs=1e-6)
-    assert result["vanishing"] == []
     assert cli.main(command(*arguments[:-1], "1/2")) == 0
     assert "| noisy | 0.5 | none |" in capsys.readouterr().out
 

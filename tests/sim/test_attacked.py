@@ -7,7 +7,7 @@ from deltafl.sim.record.attacked import Aggregated, AttackLog, Population, read_
 from deltafl.sim.record.record import write_record
 from deltafl.sim.settings.config_io import build_config
 
-WHO = Population(devices=9, test_devices=4, attackers=(2, 5))
+WHO = Population(devices=9, attackers=(2, 5))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_no_backdoor_is_no_line(record):
     assert read_attacked(record).backdoor == {}
 
 
-FIRST = '{"devices": 9, "test_devices": 4, "attackers": [2, 5]}'
+FIRST = '{"devices": 9, "attackers": [2, 5]}'
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ FIRST = '{"devices": 9, "test_devices": 4, "attackers": [2, 5]}'
     [
         [],
         ["{}"],
-        ['{"devices": 9, "test_devices": 4, "attackers": ["x"]}'],
+        ['{"devices": 9, "attackers": ["x"]}'],
         [FIRST, '{"round": "1"}'],
         [FIRST, '{"round": 1, "kept_share": 1}'],
         [FIRST, "[]"],
@@ -79,4 +79,4 @@ def test_anything_else_is_damaged(record, lines):
 def test_a_run_does_not_go_on_with_the_attackers_of_another(record):
     noted(record, (1, {2: 1}))
     with pytest.raises(RunDirectoryError, match="other attackers"):
-        AttackLog(record, Population(9, 4, (3,)))
+        AttackLog(record, Population(9, (3,)))

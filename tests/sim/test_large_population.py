@@ -1,5 +1,6 @@
 """A run over many devices holds a cohort of them, and not the population."""
 
+import resource
 import subprocess
 import sys
 import weakref
@@ -14,7 +15,7 @@ from records import evaluations_of
 
 from deltafl.fl.data.federated import DeviceData, Split
 from deltafl.fl.data.lazy import LazyDevices, federate_lazily, sizes_of
-from deltafl.sim.record.memory import peak_memory_mb, peak_memory_of_children_mb
+from deltafl.sim.record.memory import peak_memory_mb
 from deltafl.sim.run.experiment import run_experiment
 
 SAMPLES = 3
@@ -137,4 +138,4 @@ def test_peak_memory_counts_what_is_no_longer_held():
     assert peak_memory_mb() >= peak
     command = [sys.executable, "-c", "held = b'1' * 64_000_000"]
     subprocess.run(command, check=True)  # noqa: S603 - our own
-    assert 64 < peak_memory_of_children_mb() < 1e5
+    assert 64 < peak_memory_mb(resource.RUSAGE_CHILDREN) < 1e5

@@ -52,7 +52,7 @@ def test_temporary_files_are_not_written_through_links(name, unfinished, tiny, t
 def test_a_link_in_the_place_of_a_file_is_refused(name, target, unfinished, tiny, tmp_path):
     (unfinished / name).unlink(missing_ok=True)
     (unfinished / name).symlink_to(target)
-    with pytest.raises(RunDirectoryError, match=f"{name} is damaged .it is a link"):
+    with pytest.raises(RunDirectoryError, match=f"{name} is damaged .it is not a regular file"):
         run(tiny, unfinished, resume=True)
     assert precious(tmp_path) == ["precious"] * 3
     assert not (tmp_path / "not-there").exists()
@@ -74,7 +74,7 @@ def test_a_link_in_the_place_of_a_folder_is_refused(name, unfinished, tiny, tmp_
     if (unfinished / name).exists():
         (unfinished / name).rename(unfinished / "moved")
     (unfinished / name).symlink_to("../photos")
-    with pytest.raises(RunDirectoryError, match=f"{name} is damaged .it is a link, not a folder"):
+    with pytest.raises(RunDirectoryError, match=f"{name} is damaged .it is not a folder"):
         run(tiny, unfinished, resume=True)
     assert precious(tmp_path) == ["precious"] * 3
 
@@ -84,7 +84,7 @@ def test_a_file_in_the_place_of_a_folder_is_refused(name, unfinished, tiny):
     if (unfinished / name).exists():
         (unfinished / name).rename(unfinished / "moved")
     (unfinished / name).write_text("")
-    with pytest.raises(RunDirectoryError, match=f"{name} is damaged .it is a file, not a folder"):
+    with pytest.raises(RunDirectoryError, match=f"{name} is damaged .it is not a folder"):
         run(tiny, unfinished, resume=True)
 
 

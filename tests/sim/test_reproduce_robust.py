@@ -106,7 +106,7 @@ def played(tmp_path, made, error_of):
         directory = write_run(tmp_path / str(number), due(cell.config), evaluation)
         if cell.config.attackers.lie:
             with write_record(directory.record) as record:
-                log = AttackLog(record, Population(9, 9, (2,)))
+                log = AttackLog(record, Population(9, (2,)))
                 log.add_round(1, Aggregated({1: 4, 2: 1}))
                 log.add_backdoor(2, 0.5 + cell.seed / 10)
                 record.keep()
@@ -182,7 +182,7 @@ def test_the_numbers_of_a_case_by_hand(tmp_path):
     evaluations = Evaluation(0, errors[:1], errors[:1]), Evaluation(2, errors[:1], errors)
     directory = write_run(tmp_path / "run", due(attacked.config), *evaluations)
     with write_record(directory.record) as record:
-        log = AttackLog(record, Population(9, 9, (2,)))
+        log = AttackLog(record, Population(9, (2,)))
         log.add_backdoor(0, 0.9)
         log.add_round(1, Aggregated({1: 3, 2: 1}))
         log.add_round(2, Aggregated({1: 3}))

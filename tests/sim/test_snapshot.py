@@ -120,14 +120,6 @@ def test_settings_that_cannot_be_read_are_a_sentence(tmp_path):
     assert len(found.problems) == 1
 
 
-def test_a_run_of_an_earlier_version_is_a_sentence(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.toml").write_text("")
-    found = Reader(tmp_path / "run").read()
-    assert found.config is None
-    assert "an earlier version" in found.problems[0]
-
-
 def test_errors_that_are_no_shares_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("made_runs.error_of", lambda *_: 2.0)
     make_run(tmp_path / "run", seeds=1, baselines=())
@@ -159,7 +151,7 @@ def test_of_a_federation_there_is_what_its_devices_measured_together(tmp_path):
         record.keep()
     found = Reader(tmp_path / "run").read()
     (run,) = found.methods[0].runs
-    assert [(one.round, one.error, one.devices) for one in run.summed] == [(2, 0.25, 9)]
+    assert run.summed == {2: 0.25}
     assert run.tested == ()
     assert len(found.problems) == 1
     assert "round 6" in found.problems[0]
@@ -218,10 +210,9 @@ def test_a_directory_that_may_not_be_entered_is_a_sentence(tmp_path, monkeypatch
     assert Page([found]).state.title == "Cannot be read"
 
 
-@pytest.mark.slow
-def test_names_of_stages_are_bounded(tmp_path):
-    stages = {f"{number}{'x' * 10_000}": 1 for number in range(1000)}
-    make_run(tmp_path / "run", make_event=lambda n: event(n, dropped_by_stage=stages), rounds=2)
-    dropped = Reader(tmp_path / "run").read().runs[0].events[0]["dropped_by_stage"]
-    assert len(dropped) == 16
-    assert max(map(len, dropped)) == 60
+@pytest.mark.parametrize("stages", [dict.fromkeys(map(str, range(65)), 1), {"x" * 61: 1}])
+def test_names_of_stages_are_bounded(tmp_path, stages):
+    make_run(tmp_path / "run", make_event=lambda n: event(n, dropped_by_stage=stages), rounds=1)
+    found = Reader(tmp_path / "run").read()
+    assert "dropped_by_stage has more entries than any run" in found.problems[0]
+    assert found.runs[0].events == []

@@ -18,16 +18,11 @@ from deltafl.sim.inspect.leakage.experiment import (
     Record,
     Weights,
     measured,
-    run_vanishing,
 )
 from deltafl.sim.progress import Bar
 from deltafl.sim.settings.given import within
 
 _Part = TypeVar("_Part")
-
-_LOST: Final = """
-A device vanishes in the middle of a search, and the search ends (the protocol's frozen cohort) or
-goes on over the rest. What the server then knows of that device:"""
 
 _TRIED: Final = "what to try against it; none is always measured beside them"
 _OF_NOISE: Final = (
@@ -105,15 +100,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the experiment and print what was measured; the exit code."""
     plan = plan_of(options)
-    searches, lost = _measured(plan)
+    searches = _measured(plan)
     if options.json:
         about = {"theta": str(plan.theta), "seed": plan.seed}
-        print(json.dumps({**about, "searches": searches, "vanishing": lost}, indent=2))
+        print(json.dumps({**about, "searches": searches}, indent=2))
         return 0
     print(f"# What the search gives away (θ = {plan.theta}, seed {plan.seed})\n")
     print(as_markdown(searches))
-    if lost:
-        print(_LOST, as_markdown(lost), sep="\n\n")
     return 0
 
 
@@ -179,13 +172,13 @@ def _level(text: str) -> Fraction:
     return theta
 
 
-def _measured(plan: Plan) -> tuple[list[Record], list[Record]]:
+def _measured(plan: Plan) -> list[Record]:
     rows, cells = [], list(plan.cells())
     with Bar(cells, unit="cell", desc="searches") as bar:
         for cell in bar:
             bar.set_description(f"{cell.cohort} devices, {cell.label}, {cell.mitigation.name}")
             rows.append(measured(plan, cell))
-        return rows, run_vanishing(plan)
+    return rows
 
 
 def as_markdown(flat: Sequence[Record]) -> str:

@@ -4,17 +4,11 @@ Every answer holds the exact weighted rank at its pivots. The pivots divide the 
 whose weight is known, and whose number of devices is known or bounded. Nothing here is an estimate:
 whatever the losses and weights were, they lie where this module says. Nothing follows from noisy
 counts with certainty. Then only the update tells how many devices are in the tail.
-
-If a device drops out and the search goes on over the rest, the server has ranks of the cohort with
-and without the device. At the same pivot, the difference is the device's own contribution, in
-clear. At neighbouring pivots it must still fit: the rank of the rest never falls from one pivot to
-the next, which leaves only some places where the device can have been (`vanished_device`).
 """
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
@@ -22,7 +16,7 @@ from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.narrowing import BracketSearch
 from deltafl.protocol.quantile.registry import NOISY, quantile_method
 from deltafl.protocol.weighting import Weighting
-from deltafl.sim.inspect.leakage.observations import PLAIN, SearchView, beta_bits
+from deltafl.sim.inspect.leakage.observations import PLAIN, SearchView
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,112 +204,3 @@ def _tightened(rows: list[Below]) -> tuple[Below, ...]:
         replace(row, fewest=low, most=high)
         for row, low, high in zip(rows, fewest, most, strict=True)
     )
-
-
-_MARGIN_BITS: Final = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Vanished:
-    """What is known about the device that dropped out.
-
-    Attributes:
-        weight: Its weight in the search, exactly.
-        places: Intervals [low, high) of ticks in one of which its loss lies, in order.
-    """
-
-    weight: int
-    places: tuple[tuple[int, int], ...]
-
-    @property
-    def width(self) -> int:
-        """Ticks in all places."""
-        return sum(high - low for low, high in self.places)
-
-
-def vanished_device(before: SearchView, after: SearchView) -> Vanished:
-    """Locate the device that is in the sums of `before` and missing in those of `after`.
-
-    Args:
-        before: The search over the whole cohort, as far as it went.
-        after: The search over all but one of its devices.
-
-    Raises:
-        SearchError: The two views are not of cohorts that differ by one device.
-    """
-    if before.devices != after.devices + 1:
-        raise SearchError(
-            f"cohorts of {before.devices} and {after.devices} devices do not differ by one"
-        )
-    whole, rest = ranks(before), ranks(after)
-    weight = whole[-1].weight - rest[-1].weight
-    if weight < 0:
-        raise SearchError("the rest of a cohort weighs more than the cohort")
-    pivots = sorted({row.pivot for row in (*whole, *rest)})
-    places = [
-        (low, high) for low, high in itertools.pairwise(pivots) if _fits(whole, rest, weight, low)
-    ]
-    if before.method == "mm":
-        places = _from_beta(before, after, weight, places)
-    if not places:
-        raise SearchError("no place of one device explains both searches")
-    return Vanished(weight, _joined(places))
-
-
-def _fits(whole: tuple[Below, ...], rest: tuple[Below, ...], weight: int, tick: int) -> bool:
-    """Whether the ranks of the rest never fall if the device lies on `tick`."""
-    lies = [int(tick < row.pivot) for row in whole]
-    others = [
-        Below(row.pivot, row.weight - weight * one, row.fewest - one, row.most - one)
-        for row, one in zip(whole, lies, strict=True)
-    ]
-    weights = sorted((row.pivot, row.weight) for row in (*others, *rest))
-    bounds = sorted((row.pivot, row.fewest, row.most) for row in (*others, *rest))
-    fewest = itertools.accumulate((max(low, 0) for _, low, _ in bounds), max)
-    return all(
-        below <= above and (pivot != following or below == above)
-        for (pivot, below), (following, above) in itertools.pairwise(weights)
-    ) and all(low <= high for low, (_, _, high) in zip(fewest, bounds, strict=True))
-
-
-def _from_beta(
-    before: SearchView, after: SearchView, weight: int, places: list[tuple[int, int]]
-) -> list[tuple[int, int]]:
-    """Narrow the places by β at pivots that both searches asked: n / max(|F − μ|, ε)."""
-    bits = beta_bits(before.config) + _MARGIN_BITS + 1
-    betas = {answer.pivots[0]: answer.sums["beta"][0] for answer in after.answers}
-    epsilon = 2 * before.config.search.epsilon_ticks
-    for answer in before.answers:
-        pivot = answer.pivots[0]
-        if weight == 0 or pivot not in betas:
-            continue
-        # rounded once, on the device: the fraction is off by half a unit and a float's error
-        beta = (answer.sums["beta"][0] - betas[pivot]) << _MARGIN_BITS
-        margin = (1 << (_MARGIN_BITS - 1)) + 1
-        near = -((weight << bits) // -(beta + margin))  # half ticks from the pivot, at least
-        far = (
-            (weight << bits) // (beta - margin)
-            if beta > margin
-            else 2 * before.config.search.grid.top_pivot
-        )
-        if near <= epsilon:
-            near = 1
-        below = (pivot - (far + 1) // 2, pivot + 1 - (near + 2) // 2)
-        above = (pivot + near // 2, pivot + (far + 1) // 2)
-        places = [
-            (max(low, first), min(high, last))
-            for low, high in places
-            for first, last in (below, above)
-            if max(low, first) < min(high, last)
-        ]
-    return places
-
-
-def _joined(places: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    joined: list[tuple[int, int]] = []
-    for low, high in sorted(places):
-        if joined and low <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
-        else:
-            joined.append((low, high))
-    return tuple(joined)

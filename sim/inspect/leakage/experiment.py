@@ -11,7 +11,6 @@ The noise is exactly as much as promised. Shares of additional devices would onl
 """
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -29,12 +28,10 @@ from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS, default_
 from deltafl.protocol.quantile.search import SearchConfig, SearchParams, SearchResult
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import Randomness, SeededRandomness, system_randomness
-from deltafl.sim.inspect.leakage.consequences import vanished_device
-from deltafl.sim.inspect.leakage.measure import RECOVERED_NATS, Belief, bits_of_counts, measure
+from deltafl.sim.inspect.leakage.measure import Belief, bits_of_counts, measure
 from deltafl.sim.inspect.leakage.observations import (
     PLAIN,
     Prior,
-    SearchView,
     Simulated,
     simulate,
     without_search,
@@ -368,70 +365,6 @@ def _rho(cell: Cell) -> float | None:
     if cell.cohort < cell.mitigation.min_cohort:
         return 0.0
     return round(rho_of(noise, NoisyHistogram(noise).num_bins), 6)
-
-
-def run_vanishing(plan: Plan) -> list[Record]:
-    """Measure what a search reveals about a device that drops out in the middle of it.
-
-    Columns beside the cohort: labelled bits of that device if the search ends, as in the protocol,
-    and if it goes on over the rest; the share of the devices whose loss is then known to 10⁻³ nats;
-    and the median width of the places that are then left for the loss, in nats.
-
-    The server knows all weights. With a frozen cohort, the search ends, and the server learns
-    nothing more. Otherwise the search goes on over the rest, from its current pivot.
-
-    Args:
-        plan: Which methods and cohorts; its mitigations are not used, nor is `noisy`, which asks
-            once.
-    """
-    rows: list[Record] = []
-    for size, method in itertools.product(plan.cohorts, plan.methods):
-        if method in (PLAIN, NOISY) or size < 2:
-            continue
-        cell = Cell(size, Weights.KNOWN, method, MITIGATIONS[0])
-        repeats = max(plan.num_repeats(size) // 2, 1)
-        measured = [_vanishing(plan, cell, repeat) for repeat in range(repeats)]
-        width = float(np.median([one["width_if_not"] for one in measured]))
-        known = {**_means(measured), "width_if_not": round(width, 6)}
-        rows.append({"cohort": size, "method": method, "repeats": repeats, **known})
-    return rows
-
-
-def _vanishing(plan: Plan, cell: Cell, repeat: int) -> dict[str, float]:
-    """Bits about the device that drops out, with and without freeze; the width without, in nats."""
-    cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
-    generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 2])
-    config = search_config(plan, cell)
-    grid, prior = config.search.grid, Prior(config.search.grid)
-    ticks = [grid.tick(loss)[0] for loss in cohort.losses]
-
-    def seen(
-        of: Sequence[int], searched: SearchConfig, stop_after: int | None = None
-    ) -> SearchView:
-        """What the server sees of a search over some of the devices."""
-        own = [ticks[index] for index in of], [cohort.weights[index] for index in of]
-        played = simulate(searched, cell.method, *own, stop_after=stop_after, with_update=False)
-        return played.view
-
-    everyone = range(cell.cohort)
-    before = seen(everyone, config, max(len(seen(everyone, config).answers) // 2, 1))
-    gone = int(generator.integers(cell.cohort))
-    found = reconstruct(before, prior, generator)
-    tick = ticks[gone]
-    frozen = float(Belief.of(before, prior, found).of_devices(ticks)[gone])
-    rest = [index for index in everyone if index != gone]
-    last = min(before.answers[-1].pivots[len(before.answers[-1].pivots) // 2], grid.max_tick)
-    after = seen(rest, replace(config, warm_start=last))
-    known = vanished_device(before, after)
-    places = sum(float(prior.mass(low, high)) for low, high in known.places)
-    bits = math.log2(max(frozen, 1e-30) / float(prior.mass(tick, tick + 1)))
-    width = known.width * 2.0**-grid.resolution_bits
-    return {
-        "bits_if_frozen": bits,
-        "bits_if_not": max(-math.log2(places), bits),  # whichever of the two tells more
-        "recovered_if_not": width / 2 <= RECOVERED_NATS,
-        "width_if_not": width,
-    }
 
 
 def _algorithm_two(cohort: Cohort, theta: Fraction) -> float:

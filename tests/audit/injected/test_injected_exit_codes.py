@@ -137,7 +137,7 @@ def test_what_cannot_be_audited_is_2_and_one_sentence(clean, tmp_path, capsys):
     (tmp_path / "other").write_bytes(b"PK\x03\x04" + bytes(100))
     write_truth(played(TinyStage), tmp_path / "truth", run_id=bytes(16))
     assert "empty" in refused(capsys, tmp_path / "empty")
-    assert "no file of SQLite" in refused(capsys, tmp_path / "other")
+    assert "not a database" in refused(capsys, tmp_path / "other")
     assert "no record of a run" in refused(capsys, tmp_path / "foreign")
     assert "version 9" in refused(capsys, tmp_path / "newer")
     assert "nowhere" in refused(capsys, tmp_path / "nowhere")
