@@ -9,8 +9,8 @@ passes the server, its transcript or its events.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from deltafl.fl.read.exact import shortened
 from deltafl.sim.errors import damaged
@@ -35,8 +35,7 @@ class Aggregated:
     weights: dict[int, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Population:
+class Population(NamedTuple):
     """Who there is in a run with attackers.
 
     Attributes:
@@ -63,7 +62,7 @@ class AttackLog:
         self._record, self._attackers = record, frozenset(population.attackers)
         there = _lines(record)
         if not there:
-            self._append(asdict(population))
+            self._append(population._asdict())
         elif _population(record, there) != population:
             raise damaged(record.path, "it has other attackers")
 

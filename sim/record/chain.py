@@ -10,11 +10,10 @@ closes the record is missing.
 import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import merge
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgpack
 
@@ -31,8 +30,7 @@ DIGEST_BYTES: Final = 32
 _MOST_ROWS: Final = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """How far a chain goes.
 
     Attributes:
@@ -44,8 +42,7 @@ class Mark:
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """A row in its place.
 
     Attributes:

@@ -18,9 +18,8 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from deltafl.fl.read.regular import open_regular
@@ -45,8 +44,7 @@ _LIMITS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """A kind of file.
 
     Attributes:
@@ -62,7 +60,7 @@ class Form:
     number: int
     version: int
     chained: Mapping[str, str]
-    others: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str]
 
     def make(self, db: sqlite3.Connection) -> None:
         """Make the tables of an empty file."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -115,8 +115,7 @@ def _evaluation(record: Record, number: int, rows: Iterator[Link]) -> Evaluation
     return Evaluation(number, metrics[TRAIN], metrics[TEST], metrics[VALIDATION] or ())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Best:
+class Best(NamedTuple):
     """A model, and what it was chosen by.
 
     Attributes:

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Final, TypeAlias, cast
 
 import numpy as np
@@ -47,10 +48,7 @@ def follow_events(record: Record, after: int = -1) -> Iterator[tuple[Event, int]
     """
     for link in record.chain.select("events", "number > ?", after):
         event = json_object(record.path, link.fields[1])
-        try:
-            _check_kinds(event)
-        except ValueError as error:
-            raise damaged(record.path, error) from error
+        _check_kinds(record.path, event)
         yield event, link.number
 
 
@@ -93,20 +91,20 @@ _TABLES: Final[Sequence[tuple[str, Callable[[object], bool], str]]] = (
 """Tables in an event: what their values are, and how that is called."""
 
 
-def _check_kinds(event: Event) -> None:
+def _check_kinds(path: Path, event: Event) -> None:
     """Check the types of what others compute with."""
     for name in NUMBERS:
         value = event.get(name)
         if value is not None and not _is_number(value):
-            raise ValueError(f"{name} = {shortened(value)} is not a number of at most {_MOST:g}")
+            raise damaged(path, f"{name} = {shortened(value)} is not a number of at most {_MOST:g}")
     for name, fits, what in _TABLES:
         table = event.get(name) or {}
         if not isinstance(table, dict) or not all(map(fits, table.values())):
-            raise ValueError(f"{name} is not a table of {what}")
+            raise damaged(path, f"{name} is not a table of {what}")
         if len(table) > _MOST_ENTRIES or any(len(key) > _LONGEST_KEY for key in table):
-            raise ValueError(f"{name} has more entries than any run, or a longer name")
+            raise damaged(path, f"{name} has more entries than any run, or a longer name")
     for level in cast("dict[str, Event]", event.get("levels") or {}).values():
-        _check_kinds(level)
+        _check_kinds(path, level)
 
 
 def to_json(value: object) -> object:

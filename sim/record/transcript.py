@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -179,8 +179,7 @@ class Closed(_OfRound):
 Record = Opening | Message | Sum | RoundEnd | Closing | Resumed | Begin | Closed
 
 
-@dataclass(frozen=True, slots=True)
-class BegunRound:
+class BegunRound(NamedTuple):
     """A round that no checkpoint knows of, though devices may have answered in it.
 
     Attributes:
@@ -374,7 +373,7 @@ def read_beyond(record: OpenRecord, mark: Mark) -> tuple[BegunRound, ...]:
                 before = record.chain.mark_at(row.number)
                 rounds.append(BegunRound(row.round, row.cohort, before))
             case Sum() if rounds:
-                rounds[-1] = replace(rounds[-1], slots=(*rounds[-1].slots, row.slot))
+                rounds[-1] = rounds[-1]._replace(slots=(*rounds[-1].slots, row.slot))
     return tuple(rounds)
 
 

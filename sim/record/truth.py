@@ -33,7 +33,7 @@ TRUE: Final = {
 }
 """The tables of the truth's chain."""
 
-TRUTH: Final = Form("truth", 0x64464C54, 1, TRUE)
+TRUTH: Final = Form("truth", 0x64464C54, 1, TRUE, {})
 _FLOAT: Final = np.dtype("<f4")
 _SALT: Final = 32  # bytes
 

@@ -68,6 +68,7 @@ def searched(draw, methods=("mm", "bracketed", "histogram", "plain"), smallest=1
     )
     weight = st.one_of(st.integers(0, MAX_WEIGHT), st.sampled_from([0, 1, 64]))
     weights = draw(st.lists(weight, min_size=len(ticks), max_size=len(ticks)))
+    most = draw(st.one_of(st.none(), st.integers(1, 6)))
     config = config_of(
         method,
         len(ticks),
@@ -76,14 +77,13 @@ def searched(draw, methods=("mm", "bracketed", "histogram", "plain"), smallest=1
         weighting=draw(st.sampled_from(list(Weighting))),
         epsilon_ticks=draw(st.sampled_from([0, 1, 7])) if method == "mm" else 0,
         warm_start=draw(st.one_of(st.none(), st.integers(0, grid.max_tick))),
+        **({} if most is None or method == "plain" else {"max_queries": most}),
     )
-    stop_after = draw(st.one_of(st.none(), st.integers(1, 6)))
     played = simulate(
         config,
         method,
         ticks,
         weights,
-        stop_after=None if method == "plain" else stop_after,
         with_update=draw(st.booleans()),
     )
     return played.view, ticks, weights

@@ -63,14 +63,14 @@ def test_buckets_hold_what_they_are_said_to_hold(case):
 def test_the_truth_is_among_the_ways_to_place_the_devices(case):
     view, ticks, _ = case
     for puzzle in puzzles(view):
-        listed = assignments(puzzle)
-        if not listed.complete:
+        ways = assignments(puzzle)
+        if ways is None:
             continue
         true = [
             next(i for i, box in enumerate(puzzle.boxes) if box.low <= tick < box.high)
             for tick in ticks
         ]
-        assert _without_names(true, puzzle) in {_without_names(w, puzzle) for w in listed.ways}
+        assert _without_names(true, puzzle) in {_without_names(w, puzzle) for w in ways}
 
 
 def _without_names(way, puzzle: Puzzle):

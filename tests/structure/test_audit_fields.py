@@ -16,7 +16,6 @@ NOT_ON_RECORD = {
     transcript.TranscriptWriter,
     transcript._Placed,
     transcript._OfRound,
-    transcript.BegunRound,
 }
 """Classes of these modules that are no messages or records."""
 

@@ -321,12 +321,17 @@ class Region:
     matrix: Numbers
     radius: Numbers
 
-    def whole_solutions(self, view: SearchView, weights: Numbers) -> "WholeSolutions":
+    def whole_solutions(
+        self, view: SearchView, weights: Numbers
+    ) -> tuple[tuple[tuple[int, ...], ...], bool]:
         """Try the whole ticks of the region, all or, if they are too many, the nearest.
 
         Args:
             view: What the server saw.
             weights: What the devices weigh in the search, in the order of the region's positions.
+
+        Returns:
+            Those that reproduce every sum of `mm`, in that order; and whether all were tried.
         """
         listed = _whole_points(self)
         points = np.rint(self.centre).astype(np.int64)[None, :] if listed is None else listed
@@ -341,20 +346,7 @@ class Region:
             agrees = (beta == answer.sums["beta"][0]) & (signed == answer.sums["signed_weight"][0])
             points = points[agrees]
         found = tuple(tuple(point.tolist()) for point in points)
-        return WholeSolutions(found, listed is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class WholeSolutions:
-    """Whole ticks near a solution that reproduce every sum of `mm`.
-
-    Attributes:
-        found: Them, in the order of the region's positions.
-        complete: Whether all whole ticks that rounding allows there were tried.
-    """
-
-    found: tuple[tuple[int, ...], ...]
-    complete: bool
+        return found, listed is not None
 
 
 def _whole_points(region: Region) -> npt.NDArray[np.int64] | None:

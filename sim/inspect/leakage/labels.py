@@ -22,6 +22,8 @@ from deltafl.sim.inspect.leakage.observations import Numbers, Prior, SearchView
 
 _FEW = 4  # devices in a bucket up to which all its subsets are looked at
 _SMALLEST = 1e-12
+_MOST_WAYS = 64
+_MOST_STEPS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,25 +118,17 @@ def _possible(puzzle: Puzzle) -> npt.NDArray[np.bool_]:
     return possible
 
 
-@dataclass(frozen=True, slots=True)
-class Assignments:
-    """The ways to put all devices into buckets that agree with every sum.
-
-    Devices of the same weight are interchangeable: of the ways that differ by no more than that one
-    is listed, the one in which their buckets never fall with their index.
-
-    Attributes:
-        ways: For each way the bucket of every device.
-        complete: Whether these are all.
-    """
-
-    ways: tuple[tuple[int, ...], ...]
-    complete: bool
-
-
 @functools.lru_cache(maxsize=8)
-def assignments(puzzle: Puzzle, *, most: int = 64, most_steps: int = 20_000) -> Assignments:
-    """List the ways, up to so many and with so many steps of a depth-first search."""
+def assignments(puzzle: Puzzle) -> tuple[tuple[int, ...], ...] | None:
+    """The ways to put all devices into buckets that agree with every sum; None if there are many.
+
+    A depth-first search lists them. Devices of the same weight are interchangeable: of the ways
+    that differ by no more than that one is listed, the one in which their buckets never fall with
+    their index.
+
+    Returns:
+        For each way the bucket of every device.
+    """
     weights, found = puzzle.weights, puzzle.boxes
     size = len(weights)
     possible = _possible(puzzle)
@@ -152,7 +146,7 @@ def assignments(puzzle: Puzzle, *, most: int = 64, most_steps: int = 20_000) -> 
         """Place the devices from this position on; False once the limits are reached."""
         nonlocal steps
         steps += 1
-        if steps > most_steps or len(ways) >= most:
+        if steps > _MOST_STEPS or len(ways) >= _MOST_WAYS:
             return False
         if position == len(order):
             if all(room == 0 and fewest <= 0 for room, _, fewest in left):
@@ -174,8 +168,7 @@ def assignments(puzzle: Puzzle, *, most: int = 64, most_steps: int = 20_000) -> 
                 return False
         return True
 
-    complete = place(0)
-    return Assignments(tuple(ways), complete)
+    return tuple(ways) if place(0) else None
 
 
 def probabilities(view: SearchView, counts: BucketCounts, prior: Prior) -> Numbers:
@@ -207,9 +200,8 @@ def probabilities(view: SearchView, counts: BucketCounts, prior: Prior) -> Numbe
 
 def _solved(puzzle: Puzzle, expected: Numbers, prior: Prior) -> Numbers:
     """The belief that device k is in a box, from this puzzle alone, shape (m, boxes)."""
-    listed = assignments(puzzle)
-    if listed.complete and listed.ways:
-        return _from_ways(listed.ways, puzzle.weights, puzzle.boxes, prior)
+    if ways := assignments(puzzle):
+        return _from_ways(ways, puzzle.weights, puzzle.boxes, prior)
     table = _possible(puzzle).astype(float)
     for index, box in enumerate(puzzle.boxes):
         table[:, index] *= _fit(box, table[:, index], round(expected[index]), puzzle.weights)

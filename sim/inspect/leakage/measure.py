@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -52,17 +52,8 @@ _SURE: Final = 0.95
 _NEGLIGIBLE: Final = 1e-7
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
-    """Where the attacker claims that losses are: a place and its possible error, in ticks.
-
-    Attributes:
-        ticks: The places.
-        radius: The possible error of each.
-    """
-
-    ticks: Numbers
-    radius: Numbers
+Claims: TypeAlias = tuple[Numbers, Numbers]
+"""Where the attacker claims that losses are: places and their possible errors, in ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +122,7 @@ class Belief:
         """Where the attacker says that the i-th smallest loss is."""
         edges = np.array(order_intervals(self.view), dtype=float).reshape(-1, 2)
         found = self.reconstruction
-        return _narrower(edges, Claims(found.sorted_ticks, found.sorted_radius))
+        return _narrower(edges, found.sorted_ticks, found.sorted_radius)
 
     def device_claims(self) -> Claims:
         """Where the attacker says that device k is; nowhere if it can not tell devices apart."""
@@ -139,7 +130,7 @@ class Belief:
         found = self.reconstruction
         nowhere = np.full(self.view.devices, np.inf)
         ticks = found.sorted_ticks if found.ticks is None else found.ticks
-        claims = _narrower(edges, Claims(ticks, nowhere if found.radius is None else found.radius))
+        claims = _narrower(edges, ticks, nowhere if found.radius is None else found.radius)
         order = self.order_claims()
         certain = buckets(self.view)  # where counts are noisy, there are fewer of them
         lows = np.array([bucket.low for bucket in self.counts.buckets])
@@ -150,9 +141,8 @@ class Belief:
             if places[device, place] < _SURE or not single[place]:
                 continue
             index = sum(self.counts.likeliest()[: first[place]])
-            if order.radius[index] < claims.radius[device]:
-                claims.ticks[device] = order.ticks[index]
-                claims.radius[device] = order.radius[index]
+            if order[1][index] < claims[1][device]:
+                claims[0][device], claims[1][device] = order[0][index], order[1][index]
         return claims
 
     def _by_ranks(self, ticks: Sequence[int]) -> Numbers:
@@ -213,12 +203,12 @@ def _laplace(distance: Numbers, scale: Numbers) -> Numbers:
     return np.asarray(mass + np.where(distance < 0.5, (1 - np.exp(-across / scale)) / 2, 0))
 
 
-def _narrower(edges: Numbers, claims: Claims) -> Claims:
+def _narrower(edges: Numbers, ticks: Numbers, radius: Numbers) -> Claims:
     """The interval or the claim, whichever is more precise."""
     half = (edges[:, 1] - edges[:, 0]) / 2
     middle = (edges[:, 1] + edges[:, 0] - 1) / 2
-    use = half <= claims.radius
-    return Claims(np.where(use, middle, claims.ticks), np.where(use, half, claims.radius))
+    use = half <= radius
+    return np.where(use, middle, ticks), np.where(use, half, radius)
 
 
 RECOVERED_NATS: Final = 1e-3
@@ -293,9 +283,9 @@ def _error(in_order: Numbers, truth: Sequence[int], grid: LossGrid) -> float:
 
 
 def _recovered(claims: Claims, true: Numbers, grid: LossGrid) -> float:
-    allowed = RECOVERED_NATS * 2.0**grid.resolution_bits
+    (ticks, radius), allowed = claims, RECOVERED_NATS * 2.0**grid.resolution_bits
     # a tick known exactly is a loss known to half a tick
-    right = (claims.radius + 0.5 <= allowed) & (np.abs(claims.ticks - true) <= allowed)
+    right = (radius + 0.5 <= allowed) & (np.abs(ticks - true) <= allowed)
     return float(np.mean(right))
 
 

@@ -190,7 +190,6 @@ def simulate(
     weights: Sequence[int],
     *,
     num_pivots: int | None = None,
-    stop_after: int | None = None,
     with_update: bool = True,
     noise: Noise | None = None,
     randomness: Randomness = system_randomness,
@@ -204,7 +203,6 @@ def simulate(
         weights: Every device's own weight n_k, at most max_weight.
         num_pivots: Pivots in a query of `histogram` or `noisy`; None for their defaults and for
             other methods.
-        stop_after: Stop after so many answers, as when a device vanishes; None for never.
         with_update: Whether the view has the sums of the update slot too.
         noise: Of the sums of `noisy`; None for other methods.
         randomness: Where the devices' noise comes from, one device after the other.
@@ -218,12 +216,11 @@ def simulate(
     asked = quantile_method(method, num_pivots=num_pivots, noise=noise)
     search = asked.start(config)
     answers: list[Answer] = []
-    while (query := search.query) is not None and len(answers) != stop_after:
+    while (query := search.query) is not None:
         answer = Answer(query.pivots, _summed(asked, config, query, ticks, weights, randomness))
         answers.append(answer)
         search = search.update({name: np.array(sums) for name, sums in answer.sums.items()})
-    shrank = stop_after is not None and len(answers) == stop_after
-    result = search.result(shrank=shrank)
+    result = search.result()
     tail = tail_of(config, result.threshold, ticks, weights) if with_update else None
     view = SearchView(method, config, len(ticks), tuple(answers), tuple(weights), tail, noise=noise)
     return Simulated(view, result)

@@ -51,16 +51,14 @@ class Reconstruction:
             nothing.
         ticks: The estimated loss of every device; None where the attack can not tell devices apart.
         radius: Within how many ticks it claims each of them to be.
-        verified: Whether whole ticks were found that reproduce every released integer of `mm`.
-        exact: Whether these are besides the only ones: all that rounding allows near the solutions
-            found were tried.
+        exact: Whether whole ticks were found that reproduce every released integer of `mm`, and are
+            the only ones: all that rounding allows near the solutions found were tried.
     """
 
     sorted_ticks: Numbers
     sorted_radius: Numbers
     ticks: Numbers | None = None
     radius: Numbers | None = None
-    verified: bool = False
     exact: bool = False
 
 
@@ -89,7 +87,7 @@ def reconstruct(
     if view.losses is not None:
         ticks = np.array(view.losses, dtype=float)
         nothing = np.zeros(view.devices)
-        return Reconstruction(np.sort(ticks), nothing, ticks, nothing, True, True)
+        return Reconstruction(np.sort(ticks), nothing, ticks, nothing, True)
     counts = infer_counts(view, prior)
     if starts is None:
         starts = max(4_000 // view.devices, 48)  # a second's work or so
@@ -142,8 +140,7 @@ class _Placer:
         if self._weights is not None and len(set(self._weights)) == 1:
             self._equal = float(self._weights[0])
         elif self._weights is not None:
-            listed = assignments(puzzles(view)[0])
-            self._ways = listed.ways if listed.complete else ()
+            self._ways = assignments(puzzles(view)[0]) or ()
         self.labelled = bool(self._ways)
 
     def equations(self, generator: np.random.Generator, size: int) -> Equations:
@@ -204,7 +201,6 @@ class _Solutions:
     exact: set[tuple[int, ...]] = field(default_factory=set)
     best: float = np.inf
     radius: Numbers | None = None
-    is_verified: bool = False
 
     @property
     def is_enough(self) -> bool:
@@ -231,10 +227,9 @@ class _Solutions:
         for row in np.argsort(misfits)[:_SEARCHED]:
             if misfits[row] <= _NEARLY:
                 region = equations.region_around(unknowns, int(row))
-                whole = region.whole_solutions(self.view, equations.weight[row])
-                self.is_verified |= bool(whole.found)
-                if whole.complete:
-                    self.exact.update(whole.found)
+                found, are_all = region.whole_solutions(self.view, equations.weight[row])
+                if are_all:
+                    self.exact.update(found)
 
     def summary(self) -> Reconstruction:
         """The estimate, and how far it can be trusted."""
@@ -269,7 +264,6 @@ class _Solutions:
             sorted_radius=np.where(dull, np.inf, sorted_radius),
             ticks=np.median(positions, axis=0) if self.labelled else None,
             radius=self._without_twins(radius) if self.labelled else None,
-            verified=self.is_verified,
             exact=bool(self.exact) and bool((sorted_radius < 0.5).all()),
         )
 
