@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from doubles import Silent, run
@@ -69,23 +70,15 @@ def test_only_regular_files_are_gone_on_with(name, make, unfinished, tiny):
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_link_in_the_place_of_a_folder_is_refused(name, unfinished, tiny, tmp_path):
+@pytest.mark.parametrize("put", [lambda path: path.symlink_to("../photos"), Path.touch])
+def test_a_link_in_the_place_of_a_folder_is_refused(name, put, unfinished, tiny, tmp_path):
     """A run replaces its figures."""
     if (unfinished / name).exists():
         (unfinished / name).rename(unfinished / "moved")
-    (unfinished / name).symlink_to("../photos")
+    put(unfinished / name)
     with pytest.raises(RunDirectoryError, match=f"{name} is damaged .it is not a folder"):
         run(tiny, unfinished, resume=True)
     assert precious(tmp_path) == ["precious"] * 3
-
-
-@pytest.mark.parametrize("name", FOLDERS)
-def test_a_file_in_the_place_of_a_folder_is_refused(name, unfinished, tiny):
-    if (unfinished / name).exists():
-        (unfinished / name).rename(unfinished / "moved")
-    (unfinished / name).write_text("")
-    with pytest.raises(RunDirectoryError, match=f"{name} is damaged .it is not a folder"):
-        run(tiny, unfinished, resume=True)
 
 
 @pytest.mark.slow
