@@ -4,6 +4,7 @@ import re
 import resource
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,8 @@ def peak_memory_of_workers_mb() -> float:
     systems than Linux. What the operating system tells of a child that has ended will not do, for
     that count begins with the size of its parent.
     """
-    return round(sum(map(peak_of, started_by("self"))) / _MEGABYTE, 1)
+    peaks = (memory_of(one, "VmHWM") for one in started_by("self"))
+    return round(sum(peaks) / _MEGABYTE, 1)
 
 
 def started_by(process: str) -> Iterator[str]:
@@ -41,24 +43,19 @@ def started_by(process: str) -> Iterator[str]:
             yield from started_by(child)
 
 
-def peak_of(process: str) -> int:
-    """VmHWM of proc_pid_status(5), in bytes; 0 of one that has ended."""
-    return _status(process, "VmHWM")
+def memory_of(process: str, name: str = "VmRSS") -> int:
+    """What a process has in RAM now, in bytes; 0 of one that has ended, or where there is no /proc.
 
-
-def memory_of(process: str) -> int:
-    """VmRSS likewise: what it has in RAM now; 0 where there is no /proc."""
-    return _status(process, "VmRSS")
-
-
-def _status(process: str, name: str) -> int:
+    Args:
+        process: its number, or "self".
+        name: of proc_pid_status(5); "VmHWM" for the most that it has ever had.
+    """
     status = _read(Path("/proc", process, "status"))
     found = re.search(rf"^{name}:\s*(\d+) kB$", status, re.MULTILINE)
     return int(found[1]) * 1024 if found else 0
 
 
 def _read(path: Path) -> str:
-    try:
+    with suppress(OSError):  # of a process that has ended
         return path.read_text()
-    except OSError:  # of a process that has ended
-        return ""
+    return ""

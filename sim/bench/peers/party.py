@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from deltafl.fl.vectors import Vector
 from deltafl.sim.bench.peers.tasks import BenchmarkTask
 from deltafl.sim.errors import RunError
-from deltafl.sim.record.memory import peak_of, started_by
+from deltafl.sim.record.memory import memory_of, started_by
 
 _PATIENCE_S: Final = 20
 _MEGABYTE: Final = 1e6
@@ -76,7 +76,7 @@ def usage(root: int) -> Usage | None:
     if not Path("/proc/self/stat").exists():
         return None
     pids = tree(root)
-    peak, ticks = sum(peak_of(str(pid)) for pid in pids), sum(map(_ticks, pids))
+    peak, ticks = sum(memory_of(str(pid), "VmHWM") for pid in pids), sum(map(_ticks, pids))
     return Usage(len(pids), peak / _MEGABYTE, ticks / os.sysconf("SC_CLK_TCK"))
 
 
