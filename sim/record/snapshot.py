@@ -168,9 +168,7 @@ class _Known:
                 ):
                     self.summed.setdefault(level, {})[at] = error
                 case _:
-                    problem = (
-                        f"what was measured after round {found.get('round')!r:.20} is no share"
-                    )
+                    problem = f"what was measured after round {found.get('round')!r:.20}"
                     raise damaged(record.path, problem)
 
     def test(self, record: Record, theta: Fraction) -> None:
