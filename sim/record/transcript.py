@@ -324,21 +324,19 @@ def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
         ChainError: as `read_transcript`.
         OSError: likewise.
     """
-    row, digest, damage = None, b"", None
+    row: Record | None = None
+    last: list[tuple[Record, bytes]] = []
     with open_record(path) as record:
         try:
             for link in record.chain.read():
                 if link.table in _READERS:
-                    if row is not None:
-                        yield row, digest
                     row = _decoded(record, link)
-                digest = link.digest
-        except ChainError as error:
-            damage = error
-        if row is not None:
-            yield row, digest
-        if damage is not None:
-            raise damage
+                    yield from last
+                last = [(row, link.digest)] if row else []
+        except ChainError:
+            yield from last
+            raise
+        yield from last
 
 
 def read_rows(record: OpenRecord, after: Mark | None = None) -> Iterator[Record]:
