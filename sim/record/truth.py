@@ -146,12 +146,11 @@ class TruthWriter:
             told: what they told.
         """
         for (device, level), (measured, weight) in sorted(told.measured.items()):
-            loss, update = float(measured), told.updates.get((device, level))
-            trained, delta = update is not None, None
+            update, delta = told.updates.get((device, level)), None
             if update is not None and self._keeps_updates:
                 delta = update.astype(_FLOAT).tobytes()
-            kept = None if math.isnan(loss) else loss  # SQLite has no NaN
-            row = round_number, device, level, kept, weight, int(trained), delta
+            loss = None if math.isnan(measured) else float(measured)  # SQLite has no NaN
+            row = round_number, device, level, loss, weight, int(update is not None), delta
             self._chain.append("devices", *row)
         for (tag, device), (seed, identity) in told.seeds.items():
             self._chain.append("seeds", round_number, device, tag, seed, identity)

@@ -40,24 +40,22 @@ distributed, and estimates every loss. No cryptography runs: masked sums are the
 
 _EPILOGUE: Final = """\
 columns:
-  bits                log2 of how much better the attacker's forecast of the i-th smallest loss is
-                      after the search, mean over i; a loss known to the tick has lost 14 to 17
-  labelled bits       the same about the loss of device k: who has it is asked as well
+  bits                log2 of how much better the i-th smallest loss is forecast after the search,
+                      mean over i; a loss known to the tick has lost 14 to 17
+  labelled bits       the same about the loss of device k
   error, prior error  mean error of the sorted estimates in nats, and that of a guess without sums
-  recovered           losses that the attacker claims to within 0.001 nats, and rightly; then the
-                      same about named devices
+  recovered           losses claimed to within 0.001 nats, and rightly; then those of named devices
   exact               searches from which every loss was recovered exactly
   queries             secure sums; certified: the kept devices are proved to be the right ones;
                       same kept: they are those of Algorithm 2; rank error: share of the weight by
                       which the threshold is off, beyond one device
-
-  search bits         for noisy: bits and labelled bits of its answer alone; the sums of the update
-                      are exact whatever the noise, and the first columns include them
+  search bits         for noisy: bits and labelled bits of its answer alone; the first columns
+                      include the sums of the update, which are exact whatever the noise
   rho                 for noisy: what a search costs in zero-concentrated differential privacy
 
 methods: plain is Algorithm 2, in which devices tell their losses; the others are of Algorithm 3.
-  noisy asks once for counts in 17 bins, with the noise of --noise and equal weights whatever the
-  scenario; at least 8 searches of a kind, several over a cohort where there are fewer cohorts.
+  noisy asks once for counts in 17 bins, with the noise of --noise and equal weights, in at least 8
+  searches of a kind.
 weights: equal; known (101 to 447 samples, the server knows how many each device has); unknown (the
   same, but it does not). Mitigations are measured against the server that knows weights.
 mitigations:
@@ -66,9 +64,7 @@ mitigations:
 examples:
   deltafl audit leakage --cohort 3,5 --methods mm --mitigations none
       the exact losses of small cohorts come out of Algorithm 3's own sums (seconds)
-  deltafl audit leakage --cohort 30 --methods bracketed,histogram --mitigations all
-      what helps, and what it costs
-  deltafl audit leakage --methods all --cohort 3,5,10,30,100 --mitigations all --json
+  deltafl audit leakage --json
       everything, for programs (some minutes)
 """
 
