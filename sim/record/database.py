@@ -33,6 +33,8 @@ _MAGIC: Final = b"SQLite format 3\0"
 _WITH_JOURNAL: Final = b"\2\2"  # of the header, where the file has one
 _AT_JOURNAL: Final = slice(18, 20)
 _AT_NUMBER: Final = slice(68, 72)  # the application id
+_SWITCH: Final = "PRAGMA journal_mode = MEMORY"
+"""Leaves one file. A switch writes one page; half of it is no harm, but its journal would be."""
 _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_LENGTH: 1_000_000_000,  # bytes of a value, as SQLite is built
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
@@ -93,6 +95,7 @@ def writing(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
     _check_files(path)
     with faults(path), closing(_connect(path, "mode=rwc")) as db:
         db.execute(f"PRAGMA page_size = {_PAGE}")
+        db.execute(_SWITCH)
         db.execute("PRAGMA journal_mode = WAL")
         if not _schema(db):
             db.execute("BEGIN IMMEDIATE")
@@ -113,7 +116,7 @@ def writing(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
 def _leave_one_file(db: sqlite3.Connection) -> None:
     for _ in range(_TRIES):
         try:
-            db.execute("PRAGMA journal_mode = DELETE")
+            db.execute(_SWITCH)
         except sqlite3.OperationalError:  # somebody reads it
             time.sleep(_PAUSE_S)
         else:

@@ -25,7 +25,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -105,7 +105,7 @@ def forked(module, arguments, log):
         parser = argparse.ArgumentParser()
         module.add_arguments(parser)
         status = module.main(parser.parse_args(arguments))
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever it is, it is said
         traceback.print_exc()
     finally:
         os._exit(status)
@@ -187,9 +187,12 @@ def play(out, random_, port, sort, whole):
 
 
 def size_of(record):
-    """Bytes of a record and its journal."""
-    files = (record, record.with_name(f"{record.name}-wal"))
-    return sum(one.stat().st_size for one in files if one.exists())
+    """Bytes of a record and its journal; the journal may go at any moment."""
+    total = 0
+    for one in (record, record.with_name(f"{record.name}-wal")):
+        with suppress(FileNotFoundError):
+            total += one.stat().st_size
+    return total
 
 
 def simulated(out):
