@@ -37,6 +37,8 @@ _MAGIC: Final = b"SQLite format 3\0"
 _WITH_JOURNAL: Final = b"\2\2"  # of the header, where the file has one
 _AT_JOURNAL: Final = slice(18, 20)
 _AT_NUMBER: Final = slice(68, 72)  # the application id
+_SWITCH: Final = "PRAGMA journal_mode = MEMORY"
+"""Leaves one file. A switch writes one page; half of it is no harm, but its journal would be."""
 _MEND: Final = (
     "whoever copies it while its run goes on, or after that was killed, has to copy both; if "
     "another program has taken it in, nothing is missing: `PRAGMA journal_mode = DELETE` says so"
@@ -101,6 +103,7 @@ def open_to_write(path: Path, form: Form) -> sqlite3.Connection:
         db = _connect(path, "mode=rwc")
         try:
             db.execute(f"PRAGMA page_size = {_PAGE}")
+            db.execute(_SWITCH)
             db.execute("PRAGMA journal_mode = WAL")
             if not _schema(db):
                 db.execute("BEGIN IMMEDIATE")
@@ -126,7 +129,7 @@ def close_written(db: sqlite3.Connection) -> None:
             db.execute("ROLLBACK")
         for _ in range(_TRIES):
             try:
-                db.execute("PRAGMA journal_mode = DELETE")
+                db.execute(_SWITCH)
             except sqlite3.OperationalError:  # somebody reads it
                 time.sleep(_PAUSE_S)
             else:

@@ -1,3 +1,4 @@
+import ctypes
 import os
 import shutil
 import signal
@@ -451,6 +452,33 @@ def test_a_copy_without_its_journal_is_noticed(tmp_path):
         mark = record.chain.mark
     with open_record(copy) as seen:
         assert seen.chain.mark == mark
+
+
+def made_in(folder, doing):
+    """The names of the files that are made in a folder meanwhile, even if they go again."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init()
+    assert libc.inotify_add_watch(watch, bytes(folder), 0x100) > 0  # IN_CREATE
+    doing()
+    events = os.read(watch, 1 << 16)
+    os.close(watch)
+    return {part for part in events.replace(b"\0", b" ").decode("ascii", "ignore").split()}
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "inotify_init"), reason="needs inotify")
+def test_no_rollback_journal_is_ever_made_as_a_reader_could_not_take_it_in(tmp_path):
+    def written():
+        with write_record(tmp_path / "record.sqlite") as record:
+            play_round(TranscriptWriter(record, "full"), 1)
+            record.keep()
+
+    def control():
+        change(tmp_path / "record.sqlite", "DELETE FROM about")
+
+    names = made_in(tmp_path, written) | made_in(tmp_path, written)
+    assert "record.sqlite-wal" in names
+    assert "record.sqlite-journal" not in names
+    assert "record.sqlite-journal" in made_in(tmp_path, control)
 
 
 def test_what_somebody_reads_for_long_keeps_its_journal(tmp_path, monkeypatch):
