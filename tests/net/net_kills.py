@@ -105,7 +105,7 @@ def forked(module, arguments, log):
         parser = argparse.ArgumentParser()
         module.add_arguments(parser)
         status = module.main(parser.parse_args(arguments))
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever it is, it is said
         traceback.print_exc()
     finally:
         os._exit(status)
