@@ -9,15 +9,14 @@ This module compares only pairs. `participation` handles combinations of many su
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from deltafl.sim.inspect.audit.findings import Evidence
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """Two released sums whose cohorts are not the same but nearly so.
 
     Attributes:
@@ -80,13 +79,15 @@ class Differencing:
         asked = related.setdefault(question, {})
         if not cohort or cohort in asked:
             return
-        is_new = not any(cohort in one for one in related.values())
-        earlier: dict[bytes, tuple[bool, Evidence]] = {}
-        for one in (asked, *related.values()):
-            for other, first in one.items():
-                earlier.setdefault(other, (one is asked, first))
+        earlier: dict[bytes, Evidence] = {}
+        for cohorts in (
+            *reversed(related.values()),
+            asked,
+        ):  # the first of each, or of the question
+            earlier |= cohorts
+        is_new = cohort not in earlier
         asked[cohort] = place
-        for other, (is_same, first) in earlier.items():
+        for other, first in earlier.items():
             apart = np.setxor1d(np.frombuffer(other, np.int64), devices, assume_unique=True)
-            if (is_same or is_new) and 0 < apart.size < self._fewer_than:
-                yield Difference(is_same, first, place, tuple(apart.tolist()))
+            if (other in asked or is_new) and 0 < apart.size < self._fewer_than:
+                yield Difference(other in asked, first, place, tuple(apart.tolist()))

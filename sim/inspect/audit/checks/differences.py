@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.selection import Threshold
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.differencing import Difference, Differencing
+from deltafl.sim.inspect.audit.differencing import Differencing
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.views import SessionView, place_of
@@ -20,8 +19,7 @@ from deltafl.sim.record.transcript import Record, Resumed
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """A round over a model in which devices have answered.
 
     Attributes:
@@ -39,15 +37,14 @@ class Answered:
     @classmethod
     def of(cls, level: SessionView) -> "Answered":
         """What a level's messages say."""
-        searched, is_summed = None, False
-        for slot in level.slots.values():
-            if not isinstance(slot.question, Query):
-                is_summed |= bool(slot.sums or slot.requests)
-            elif slot.sums:
-                searched = frozenset(slot.sums[-1].contributors.tolist())
-            elif searched is None:
-                searched = frozenset(seen.record.peer for seen in slot.opened)
-        answers = (seen.record.peer for slot in level.slots.values() for seen in slot.inputs)
+        slots = list(level.slots.values())
+        queries = [slot for slot in slots if isinstance(slot.question, Query)]
+        cohorts = [slot.sums[-1].contributors.tolist() for slot in queries if slot.sums]
+        cohorts = cohorts or [[seen.record.peer for seen in slot.opened] for slot in queries[:1]]
+        searched = frozenset(cohorts[-1]) if cohorts else None
+        others = (slot for slot in slots if not isinstance(slot.question, Query))
+        is_summed = any(slot.sums or slot.requests for slot in others)
+        answers = (seen.record.peer for slot in slots for seen in slot.inputs)
         return cls(_settings(level), frozenset(answers), searched, is_summed)
 
 
@@ -129,7 +126,7 @@ class Differences(Check):
         """Look at a round's sums, level by level."""
         round_ = over.view
         kept = self._premises.rounds.kept.get(round_.number)
-        outcomes = () if kept is None else kept.outcomes or ()
+        outcomes = kept.outcomes if kept and kept.outcomes else ()
         changed = {level for level, one in enumerate(outcomes) if one.update is not None}
         for session in round_.sessions.values():
             for level in session.by_level():
@@ -169,14 +166,18 @@ class Differences(Check):
 
     def _sums(self, level: SessionView, model: bytes) -> Iterator[Finding]:
         for _, slot in sorted(level.slots.items()):
-            question = slot.question
-            if question is None:
+            if (question := slot.question) is None:
                 continue
             asked = type(question).__name__.encode() + question.canonical()
             for released in slot.sums:
                 ids = released.contributors.tolist()
                 for close in self._differencing.add(asked, model, ids, place_of(released)):
-                    yield _difference(close, is_update=isinstance(question, Threshold))
+                    is_alike = close.is_same or isinstance(question, Query)
+                    rule = "sums.differ-by-few" if is_alike else "sums.search-and-update"
+                    devices = ", ".join(map(str, close.devices[:_SHOWN]))
+                    related = "same question" if close.is_same else "same family"
+                    detail = f"{related}; they differ by {len(close.devices)}: devices {devices}"
+                    yield RULES.found(rule, detail, [close.second, close.first])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that have messages."""
@@ -187,13 +188,3 @@ class Differences(Check):
 def _settings(level: SessionView) -> RoundConfig | None:
     """What a level announces, but for the round's number."""
     return None if level.config is None else replace(level.config, round_index=0)
-
-
-def _difference(difference: Difference, *, is_update: bool) -> Finding:
-    devices = ", ".join(map(str, difference.devices[:_SHOWN]))
-    places = [difference.second, difference.first]
-    if difference.is_same or not is_update:
-        related = "same question" if difference.is_same else "same family"
-        detail = f"{related}; they differ by {len(difference.devices)}: devices {devices}"
-        return RULES.found("sums.differ-by-few", detail, places)
-    return RULES.found("sums.search-and-update", f"without devices {devices}", places)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from deltafl.protocol.messages import Announce
+from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit import invariants, over_sessions
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
@@ -85,7 +86,6 @@ class Invariants(Check):
         self._colluding = policy.colluding_rate if premises.expected.is_active else None
         self._sessions: dict[bytes, Session] = {}
         self._past = Past()
-        self._unsigned = False  # whether that was said
 
     def on_record(self, record: Record, digest: bytes) -> Iterable[Finding]:
         """After an interruption, devices may come back under other identities."""
@@ -94,25 +94,26 @@ class Invariants(Check):
             self._past.resume()
         return ()
 
-    def on_message(self, seen: Seen, round_: RoundView) -> Iterable[Finding]:
-        """Hand a message to its session."""
-        content = seen.content
+    def on_message(self, seen: Seen, round_: RoundView) -> Iterator[Finding]:
+        """Hand a message to its session, and look at what is not kept of it."""
+        content, announce = seen.content, seen.content.envelope
         view = round_.sessions.get(content.tag)
-        if view is not None and content.tag not in self._sessions:
-            announce = content.envelope
-            if not isinstance(announce, Announce):
-                return ()
+        if view and isinstance(announce, Announce) and content.tag not in self._sessions:
             self._sessions[content.tag] = Session(
                 view.params, announce.levels, round_.number, announce.models, self._colluding
             )
-        if content.tag in self._sessions:
-            self._sessions[content.tag].take(seen)
-        return ()
+        session = self._sessions.get(content.tag)
+        if session is None or (one := session.take(seen)) is None:
+            return
+        for sections, rule, kind, breaches in invariants.ARRIVING:
+            for part in (content.message, content.proof):
+                if isinstance(part, kind):
+                    yield from _found(sections, rule, breaches(session, part, one))
 
     def on_sum(self, released: ReleasedSum) -> Iterable[Finding]:
         """Hand a sum to its session."""
         for session in reversed(self._sessions.values()):
-            if session.opened(released.record.slot):
+            if session.of(Kind.SLOT, released.record.slot):
                 session.sums.append(released.record)
                 break
         return ()
@@ -126,22 +127,14 @@ class Invariants(Check):
                 yield from _found(sections, rule, breaches(session))
             for sections, rule, compared in over_sessions.INVARIANTS:
                 yield from _found(sections, rule, compared(self._past, session))
-            if self._colluding is not None and not session.params.signed and not self._unsigned:
-                self._unsigned = True
-                detail = "the server may be active, but nothing is signed (spec, 3.7)"
-                yield RULES.found("keys.unsigned", detail, [session.place])
         end = over.view.end
         self._past.end_round(sessions, is_lost=end is None or bool(end.aborted))
         self._sessions = {}
 
-    def on_end(self) -> Iterator[Finding]:
-        """Compare the keys of all rounds."""
-        return _found("10.4", "keys.reused", self._past.keys_once())
-
     def coverage(self, tally: Tally) -> Coverage:
         """Messages are in whole rounds only."""
-        number = len(invariants.INVARIANTS) + len(over_sessions.INVARIANTS)
-        detail = f"{number} demands, in {tally.whole} of {tally.rounds} rounds"
+        tables = invariants.ARRIVING, invariants.INVARIANTS, over_sessions.INVARIANTS
+        detail = f"{sum(map(len, tables))} demands, in {tally.whole} of {tally.rounds} rounds"
         return Coverage(tally.whole, detail)
 
 
