@@ -170,7 +170,7 @@ def asks(bracket, pivot):
 @pytest.fixture
 def bracket():
     """Losses of 8 devices: 3 are below tick 20, 5 below tick 60; the quantile is between."""
-    found = Bracket(CONFIG)
+    found = Bracket(CONFIG, CONFIG.search.grid.top_pivot)
     answered(found, 20, 3)
     answered(found, 60, 5)
     return found
@@ -180,7 +180,7 @@ def test_a_bracket_narrows(bracket):
     assert (bracket.low, bracket.high) == (20, 60)
     denied = [asks(bracket, pivot) for pivot in (20, 21, 59, 60)]
     assert [bool(why) for why in denied] == [True, False, False, True]
-    assert not asks(Bracket(CONFIG), 0)
+    assert not asks(Bracket(CONFIG, 99), 0)
 
 
 def test_a_question_is_one_of_its_slot_and_method(bracket):

@@ -76,12 +76,9 @@ def strange_signers(s: Session, message: OpenSlot | UnmaskRequest, one: Passed) 
     slot, members, shown = message.slot, one.members, message.signatures
     if not s.params.signed or members is None or _is_agreed(s, message):
         return
-    good = sum(
-        position < len(members)
-        and bool(members[position])
-        and (device, slot, bytes(own)) in s.signed
-        for device, (position, own) in zip(s.at(shown), shown.items(), strict=True)
-    )
+    listed = [p for p in shown if p < len(members) and members[p]]
+    signers = zip(s.at(listed), listed, strict=True)
+    good = sum((device, slot, bytes(shown[p])) in s.signed for device, p in signers)
     if good < max(s.params.threshold, len(shown)):
         detail = f"device {one.peer} was shown {len(shown)} signatures of the list of slot {slot}, "
         detail += f"of which {good} came from devices of that list; {s.params.threshold} must"
@@ -223,13 +220,12 @@ def sums_over_the_listed(s: Session) -> Iterator[Breach]:
         end = learnt.number if whole else min((one.number for one in agreed), default=0)
         late = summed - {one.peer for one in s.of(Kind.MASKED, slot) if one.number < end}
         helpers = len({one.peer for one in s.of(Kind.SHARES, slot)})
+        has_few = not whole and helpers < s.params.threshold
         wrong = {
             f"is over {len(summed)} devices": len(summed) < s.params.min_cohort,
             f"is over {len(summed)} devices, not those of its list": summed != listed,
             f"has vectors that were not there when its list was made: {len(late)}": late,
-            f"was made by shares of {helpers} devices": (
-                not whole and helpers < s.params.threshold
-            ),
+            f"was made by shares of {helpers} devices": has_few,
             f"is there {often[slot]} times": often[slot] > 1,
         }
         place = Evidence(learnt.round, learnt.number)
@@ -280,7 +276,7 @@ def withstands(s: Session) -> Iterator[Breach]:
 def questions_follow(s: Session) -> Iterator[Breach]:
     """Questions in slots that are not theirs, or that the sums before do not allow."""
     for level, config in enumerate(s.levels.rounds):
-        bracket, first = Bracket(config), s.levels.first_slot(level)
+        bracket, first = Bracket(config, config.search.grid.top_pivot), s.levels.first_slot(level)
         for slot in range(first, s.levels.first_slot(level + 1)):
             asked = [(one.place, one.question) for one in s.of(Kind.SLOT, slot) if one.question]
             sums = [learnt for learnt in s.sums if learnt.slot == slot]
@@ -298,25 +294,22 @@ class Bracket:
 
     Attributes:
         config: The round.
-        low: The highest pivot that is known to be safe.
-        high: The lowest that is known not to be.
+        high: The lowest pivot that is known not to be safe, at first the one above all ticks.
+        low: The highest that is known to be safe.
         counted: Devices of weight at or above each pivot of which that is known; empty before the
             first sum.
     """
 
     config: RoundConfig
+    high: int
     low: int = 0
-    high: int = 0
     counted: dict[int, int] = field(default_factory=dict)
     _devices: bytes = b""
-
-    def __post_init__(self) -> None:
-        self.high = self.config.search.grid.top_pivot
 
     def take(self, pivots: Sequence[int], learnt: Sum) -> None:
         """Go on with the sum of a query; one that no honest cohort gives is passed over."""
         layout, devices = self.config.search_layout, learnt.contributors.tobytes()
-        if self.config.noise is not None or len(learnt.words) != layout.length:
+        if self.config.noise is not None:
             return
         try:
             sums = {name: part.tolist() for name, part in layout.decode(learnt.words).items()}
@@ -353,9 +346,10 @@ class Bracket:
         bounded = [0, *query.pivots, self.config.search.grid.top_pivot]
         if query.method != self.config.method or bounded != sorted(bounded):
             return f"is none of the method: {query}"
-        is_exact = self.counted and self.config.noise is None  # else a sum always tells more
-        outside = [p for p in query.pivots if is_exact and not self.low < p < self.high]
-        return f"asks at {outside[0]}{self._known}" if outside else ""
+        outside = [p for p in query.pivots if not self.low < p < self.high]
+        if outside and self.counted:
+            return f"asks at {outside[0]}, and the quantile is in [{self.low}, {self.high})"
+        return ""
 
     def _denies_threshold(self, threshold: Threshold) -> str:
         eta, width = threshold.eta_half_ticks, threshold.half_width_half_ticks
@@ -363,14 +357,10 @@ class Bracket:
         if odd or lowest not in self.counted:
             return f"keeps losses from {(eta - width) / 2} ticks on, which is no pivot of a sum"
         if lowest > self.high or (width and (eta + width) // 2 + 1 != self.high):
-            return f"is at {lowest}{self._known}"
+            return f"is at {lowest}, and the quantile is in [{self.low}, {self.high})"
         if lowest and self.counted[lowest] < self.config.min_tail:
             return f"keeps {self.counted[lowest]} devices, and {self.config.min_tail} must be kept"
         return ""
-
-    @property
-    def _known(self) -> str:
-        return f", and the quantile is in [{self.low}, {self.high})"
 
 
 _Arriving = Callable[[Session, Any, Passed], Iterator[Breach]]

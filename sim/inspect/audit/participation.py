@@ -26,7 +26,7 @@ import numpy.typing as npt
 from deltafl.sim.inspect.audit.facts import SolvableFacts
 
 MAX_ENTRIES: Final = 1 << 24
-"""Entries of the participation matrix (sums times devices seen) up to which sums are taken in."""
+"""Entries of the participation matrix (sums times all devices) up to which sums are taken in."""
 COALITIONS: Final = 200
 """Coalitions up to which all of a size are tried."""
 
@@ -167,7 +167,8 @@ def follows(
     Returns:
         The figures, and the solvable devices with their rounds, as in `Solved`.
     """
-    cohorts = cohorts[: _taken(cohorts)]
+    seen = {device for _, ids in cohorts for device in map(int, ids)}
+    cohorts = cohorts[: MAX_ENTRIES // max(len(seen), 1)]
     found = solve(cohorts)
     sizes = range(1, min(colluding, len(found.devices) - 1) + 1)
     every = (one for size in sizes for one in itertools.combinations(found.devices, size))
@@ -186,16 +187,6 @@ def follows(
         smallest_difference=found.smallest_difference,
     )
     return facts, found.rounds
-
-
-def _taken(cohorts: Cohorts) -> int:
-    """The sums that are taken in: the first, until the matrix is too large."""
-    seen: set[int] = set()
-    for number, (_, ids) in enumerate(cohorts):
-        seen.update(map(int, ids))
-        if (number + 1) * len(seen) > MAX_ENTRIES:
-            return number
-    return len(cohorts)
 
 
 def _coalition(found: Solved, size: int) -> tuple[int, ...]:

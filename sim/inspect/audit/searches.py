@@ -100,12 +100,9 @@ def counted(view: SearchView, level: SessionView) -> Counted | None:
         rows = ranks(view)
     except SearchError:
         return None
-    known = Counted(rows, devices)
-    if update is None or tail is None or not 0 <= tail.pivot <= rows[-1].pivot:
-        return known
-    updated = frozenset(update.contributors.tolist())
-    if not updated <= set(devices):
-        return known
+    updated = frozenset(() if update is None else update.contributors.tolist())
+    if tail is None or tail.pivot > rows[-1].pivot or not updated <= set(devices):
+        return Counted(rows, devices)
     return Counted(rows, devices, updated, tail.pivot, tail.count, tail.weight)
 
 

@@ -21,13 +21,11 @@ cohort.below-floor high settings A4: a sum was released over fewer devices than 
 parameters.below-policy high settings A19: the parameters of a session fall short of the policy
     Fewer colluding devices than assumed can rebuild a device's secrets.
 round.below-policy high settings A14: a round asks more than devices accept
-    The sums of such a round can be about few devices: a grid of losses that is too fine, too many
-    pivots, a clip that only one device reaches, levels that differ by one.
+    Its sums can be about few devices: by a fine grid, many pivots, a low clip, levels alike.
 policy.looser low settings A14: devices accept more than they usually do
     The settings of the run let its devices answer what devices elsewhere refuse.
 search.unverified high settings A19: a search is not verified although the server may be active
-    Devices cannot check the sums. The server can announce any threshold, and single out the
-    device with the largest loss.
+    The server can announce any threshold, and single out the device with the largest loss.
 sums.small-tail high settings A19: few devices passed the filter
     The sum of updates covers only these few devices. If there is only one, the sum is its update.
 """

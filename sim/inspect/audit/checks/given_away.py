@@ -44,11 +44,9 @@ from deltafl.sim.run.accounting import DELTA, epsilon_of, rho_of, rho_of_update
 RULES: Final = Rules.read(
     """\
 participation.solvable low settings A11: updates could be solved for over many rounds
-    If a device's update stayed the same from round to round, the server could compute it from the
-    sums.
+    If a device's update stayed the same, the server could compute it from the sums.
 participation.above-limit high server A11: a device answered for more models than its limit
-    What sums reveal of a device adds up over its rounds, so more is known of it than its limit
-    was to allow.
+    What sums reveal of a device adds up over rounds: more is known than its limit was to allow.
 search.losses-found high settings A14: the losses of a cohort follow from the sums of its search
     The server knows the losses. If it knows the weights, it also knows whose losses they are.
 search.narrow info design A14: what the searches gave away
@@ -253,15 +251,11 @@ class GivenAway(Check):
     def unchecked(self) -> Iterator[str]:
         """Attacks that were not made."""
         if number := self._counts["without weights"]:
-            yield (
-                f"whether the losses of {number} searches follow for a server that knows the "
-                "devices' weights: no truth file says what they are"
-            )
+            known = "with the weights, which no truth file has"
+            yield f"whether the losses of {number} searches follow {known}"
         if number := self._counts["not attacked"]:
-            yield (
-                f"whether the sums of {number} searches by mm can be solved for the losses: that "
-                f"is tried for cohorts of at most {ATTACKED} devices"
-            )
+            solved = f"can be solved for the losses: over {ATTACKED} devices"
+            yield f"whether the sums of {number} searches by mm {solved}"
         if left := len(self._updates) - self._facts.updates.sums:
             yield f"the last {left} sums of updates, over all rounds together: too many"
 
