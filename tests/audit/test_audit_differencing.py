@@ -1,8 +1,8 @@
 """Sums over cohorts that differ by few devices."""
 
 import re
+from collections import namedtuple
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,11 +16,7 @@ from deltafl.sim.record.transcript import Sum
 MODEL = b"model"
 
 
-class Difference(NamedTuple):
-    is_same: bool
-    first: int
-    second: int
-    devices: tuple[int, ...]
+Difference = namedtuple("Difference", "is_same first second devices")
 
 
 def differences(sums, fewer_than=3):
@@ -37,24 +33,18 @@ def differences(sums, fewer_than=3):
     return found
 
 
-def test_a_question_that_is_asked_again_without_a_device_reveals_its_answer():
-    found = differences([(b"q", MODEL, [1, 2, 3, 4]), (b"q", MODEL, [1, 2, 4])])
-    assert found == [Difference(True, 0, 1, (3,))]
-
-
-def test_a_device_that_joins_is_as_exposed_as_one_that_is_lost():
-    [found] = differences([(b"q", MODEL, [1, 2, 4]), (b"q", MODEL, [1, 2, 3, 4])])
-    assert found.devices == (3,)
-
-
-def test_devices_that_are_swapped_hide_one_another():
-    [found] = differences([(b"q", MODEL, [1, 2, 3]), (b"q", MODEL, [1, 2, 4])])
-    assert found.devices == (3, 4)
-
-
-def test_another_query_of_the_search_tells_less():
-    [found] = differences([(b"q", MODEL, [1, 2, 3, 4]), (b"r", MODEL, [1, 2, 4])])
-    assert (found.is_same, found.devices) == (False, (3,))
+@pytest.mark.parametrize(
+    ("before", "question", "after", "devices"),
+    [
+        pytest.param([1, 2, 3, 4], b"q", [1, 2, 4], (3,), id="lost"),
+        pytest.param([1, 2, 4], b"q", [1, 2, 3, 4], (3,), id="joined"),
+        pytest.param([1, 2, 3], b"q", [1, 2, 4], (3, 4), id="swapped"),
+        pytest.param([1, 2, 3, 4], b"r", [1, 2, 4], (3,), id="lost in another query"),
+    ],
+)
+def test_devices_that_are_in_one_of_two_sums_are_named(before, question, after, devices):
+    found = differences([(b"q", MODEL, before), (question, MODEL, after)])
+    assert found == [(question == b"q", 0, 1, devices)]
 
 
 @pytest.mark.parametrize(
@@ -89,9 +79,7 @@ def test_a_search_that_is_repeated_without_a_device_is_reported_for_every_query(
     search = [bytes([query]) for query in range(5)]
     sums = [(q, MODEL, range(10)) for q in search] + [(q, MODEL, range(9)) for q in search]
     found = differences(sums)
-    assert [(d.first, d.second) for d in found if d.is_same] == [
-        (query, 5 + query) for query in range(5)
-    ]
+    assert [(d.first, d.second) for d in found if d.is_same] == [(n, 5 + n) for n in range(5)]
     assert len(found) == 5
 
 

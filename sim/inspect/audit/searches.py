@@ -139,17 +139,14 @@ def attack(
     Returns:
         None where the sums contradict one another.
     """
-    known = [truth[device] for device in devices if device in truth]
-    ticks = [view.config.search.grid.tick(one.loss)[0] for one in known]
-    is_known = bool(ticks) and len(ticks) == view.devices
+    known = [truth[device] for device in devices] if truth.keys() >= set(devices) else []
+    ticks = [view.config.search.grid.tick(one.loss)[0] for one in known] or None
     seconds = _SECONDS if view.method == "mm" and view.devices <= ATTACKED else 0.0
     try:
-        prior = fitted_prior(view, ticks) if is_known else None
-        facts = search_facts(
-            view, truth_ticks=ticks if is_known else None, prior=prior, time_limit=seconds
-        )
+        prior = fitted_prior(view, ticks) if ticks else None
+        facts = search_facts(view, truth_ticks=ticks, prior=prior, time_limit=seconds)
         found = _found(facts, BY_THE_SUMS)
-        weighed = _with_weights(view, [one.weight for one in known] if is_known else None)
+        weighed = _with_weights(view, [one.weight for one in known])
         if seconds and weighed is not None and not found:
             again = search_facts(weighed[0], prior=prior, time_limit=seconds)
             found = _found(again, weighed[1])
@@ -157,27 +154,25 @@ def attack(
         return None
     told = asdict(facts)
     del told["exact"], told["within"]
-    if len(set(ticks)) == 1 or not is_known:
+    if len(set(ticks or ())) <= 1:
         # A forecast is scored against the truth; where all losses are one, nothing was to forecast.
         told["bits"] = None
     shown = SearchFacts(round_number, view.method, view.devices, **told)
     return Attacked(shown, found, bool(seconds) and weighed is None)
 
 
-def _with_weights(view: SearchView, own: Sequence[int] | None) -> tuple[SearchView, str] | None:
+def _with_weights(view: SearchView, own: Sequence[int]) -> tuple[SearchView, str] | None:
     """The view of a server that knows the weights, and from where; None where nothing says them.
 
     Args:
         view: What the server saw.
-        own: Every device's own weight, if it is known.
+        own: Every device's own weight; empty if they are not known.
     """
     if view.config.search.weighting is Weighting.EQUAL and ranks(view)[-1].weight == view.devices:
         # each counts 1; what it weighs in the update is not known, so the tail says nothing more
         return replace(view, weights=(1,) * view.devices, tail=None), BY_THE_SUMS
-    if own is None:
-        return None
-    heaviest = view.config.max_weight
-    return replace(view, weights=tuple(min(one, heaviest) for one in own)), "with the weights"
+    weights = tuple(min(one, view.config.max_weight) for one in own)
+    return (replace(view, weights=weights), "with the weights") if own else None
 
 
 def _found(facts: LeakageFacts, knowledge: str) -> str:

@@ -167,8 +167,8 @@ class Differences(Check):
         answered = frozenset[int]().union(*(one.devices for one in earlier))
         known, again = answered & shown, answered & now.devices
         if known and not (most > 1 and may_answer(earlier, level, shown, most)):
-            detail = f"{len(known)} devices had answered in round {past.place.round}"
-            detail += f", and {len(again)} answered again" if again else "; none answered again"
+            detail = f"{len(known)} devices had answered in round {past.place.round}, "
+            detail += f"and {len(again)} answered again"
             severity = None if again else Severity.LOW
             yield RULES.found("retry.one-model", detail, [place, past.place], severity)
         if now.devices:

@@ -3,7 +3,6 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -57,40 +56,27 @@ search.narrow info design A14: what the searches gave away
 _SHOWN: Final = 5
 
 
-@dataclass(slots=True)
-class _Singles:
+_Places = tuple[Mapping[int, Intervals] | None, int | None, float]
+"""Of a round and level: the intervals in which each device can be, in ticks, None if that was too
+much to work out; the lowest tick that passes, None where it is not known how many did; and the
+length of a tick, in nats."""
+
+
+def _singles(levels: Sequence[_Places]) -> SingleFacts:
     """Of whom something single followed from one round."""
-
-    passed: set[int] = field(default_factory=set)
-    located: set[int] = field(default_factory=set)
-    narrowest: list[float] = field(default_factory=list)  # of each round and level
-    left_out: int = 0
-
-    def add(self, possible: Mapping[int, Intervals] | None, pivot: int | None, tick: float) -> None:
-        """Take in where each device can be; None if that was too much to work out.
-
-        Args:
-            possible: The intervals of each device, in ticks.
-            pivot: The lowest tick that passes; None where it is not known how many did.
-            tick: Its length, in nats.
-        """
+    passed, located, widths = set[int](), set[int](), list[float]()
+    for possible, pivot, tick in levels:
         every = (possible or {}).items()
         hulls = {one: (open_[0][0], open_[-1][1]) for one, open_ in every if open_}
-        if not hulls:
-            self.left_out += 1
-            return
         ends = {end for hull in hulls.values() for end in hull}
         for device, (low, high) in hulls.items():
             if pivot is not None and not low < pivot < high:
-                self.passed.add(device)
+                passed.add(device)
             if (low, high) != (min(ends), max(ends)):
-                self.located.add(device)
-        self.narrowest.append(min(high - low for low, high in hulls.values()) * tick)
-
-    def facts(self) -> SingleFacts:
-        """The figures."""
-        narrowest, rounds = min(self.narrowest, default=None), len(self.narrowest)
-        return SingleFacts(len(self.passed), len(self.located), narrowest, rounds, self.left_out)
+                located.add(device)
+        widths += [min(high - low for low, high in hulls.values()) * tick] if hulls else []
+    narrowest, left_out = min(widths, default=None), len(levels) - len(widths)
+    return SingleFacts(len(passed), len(located), narrowest, len(widths), left_out)
 
 
 class GivenAway(Check):
@@ -108,10 +94,10 @@ class GivenAway(Check):
         self._counts = Counter[str]()  # of sums, and of searches that were not attacked
         self._updates: list[tuple[int, npt.NDArray[np.uint32]]] = []
         self._weights: list[tuple[int, npt.NDArray[np.uint32]]] = []
-        self._single, self._with_weights = _Singles(), _Singles()
+        self._single: list[_Places] = []
+        self._with_weights: list[_Places] = []
         self._rho = Counter[int]()
         self._searches: list[SearchFacts] = []
-        self._noise = Counter[tuple[str, str]]()
         self._facts = GivenAwayFacts()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
@@ -125,8 +111,8 @@ class GivenAway(Check):
                     self._spend(level, level.config)
                     self._equations(number, level, level.config)
                     yield from self._search(over, level)
-                if (update := update_of(level)) and (tail := tail_of(level)):
-                    tails[id(update)] = tail.count
+                if tail := tail_of(level):
+                    tails[id(update_of(level))] = tail.count
         apart = [abs(a - b) for a, b in itertools.combinations(tails.values(), 2)]
         for released in over.view.sums:
             size = len(released.contributors)
@@ -154,14 +140,10 @@ class GivenAway(Check):
         """Add what noisy sums of a round cost each device that was asked, as `accounting` does."""
         rho = 0.0
         if (noise := config.noise) is not None:
-            told = f"variance {noise.variance}, due from {noise.num_devices} devices"
-            self._noise["search", told] += 1
             rho += rho_of(noise, NoisyHistogram(noise).num_bins)
             asked = (slot for slot in level.slots.values() if isinstance(slot.question, Query))
             self._counts["noisy"] += sum(len(slot.sums) for slot in asked)
         if (hiding := config.update.noise) is not None:
-            told = f"{hiding.deviation} steps a device, due from {hiding.num_devices} devices"
-            self._noise["updates", f"{told}, at a norm of {hiding.norm:g}"] += 1
             rho += rho_of_update(hiding, Sizes.of(config.update_length, config.cohort_size))
             self._counts["noisy"] += update_of(level) is not None
         if rho:
@@ -200,11 +182,11 @@ class GivenAway(Check):
             return
         tick = 2.0**-config.search.grid.resolution_bits
         pivot = known.pivot if known.updated else None
-        self._single.add(known.possible(), pivot, tick)
+        self._single.append((known.possible(), pivot, tick))
         if truth.keys() >= set(known.searched):
             own = {one: min(truth[one].weight, config.max_weight) for one in known.searched}
             weights = {one: (config.search.weighting.of(n), n) for one, n in own.items()}
-            self._with_weights.add(known.possible_by(weights), pivot, tick)
+            self._with_weights.append((known.possible_by(weights), pivot, tick))
 
     def on_end(self) -> Iterator[Finding]:
         """Say what follows over all rounds, and that each search reveals something."""
@@ -213,7 +195,6 @@ class GivenAway(Check):
         updates, solved = follows(self._updates, colluding)
         delta = DELTA if config is None else config.dp.delta
         size, where = self._sizes[0] if self._sizes else (None, None)
-        weighed = self._with_weights.facts()
         self._facts = GivenAwayFacts(
             devices=len(self._devices),
             sums=self._counts["all"],
@@ -222,8 +203,8 @@ class GivenAway(Check):
             colluding=colluding,
             smallest=size,
             smallest_round=where,
-            single=self._single.facts(),
-            with_weights=weighed if weighed.rounds + weighed.left_out else None,
+            single=_singles(self._single),
+            with_weights=_singles(self._with_weights) if self._with_weights else None,
             weights=follows(self._weights, colluding)[0],
             updates=updates,
             epsilon=epsilon_of(max(self._rho.values()), delta) if self._rho else None,
@@ -260,16 +241,8 @@ class GivenAway(Check):
             yield f"the last {left} sums of updates, over all rounds together: too many"
 
     def facts(self) -> CheckFacts:
-        """The figures, the searches, and the noise."""
-        noise = [
-            (f"noise of the {what}", f"{told}, in {rounds} rounds")
-            for (what, told), rounds in self._noise.items()
-        ]
-        return {
-            "searches": tuple(self._searches),
-            "noise": tuple(noise),
-            "given_away": self._facts,
-        }
+        """The figures, and the searches."""
+        return {"searches": tuple(self._searches), "given_away": self._facts}
 
 
 def _listed(numbers: Sequence[int]) -> str:
