@@ -308,13 +308,12 @@ class _Audit:
         unchecked = [one for check in self._checks for one in check.unchecked()]
         if not (tally.has_truth or self._source.is_in_clear):
             unchecked.insert(0, without_truth(self._source))
-        of_run = facts_of_run(self._source, opening, self._premises.expected)
         return AuditReport(
             source=str(self._source.given),
             record=str(self._source.transcript),
             head=self._digest.hex(),
             run_id=opening.run_id.hex() if opening else "",
-            facts=(*of_run, *facts["noise"]),
+            facts=facts_of_run(self._source, opening, self._premises.expected),
             rounds=tally.rounds,
             full_rounds=tally.whole,
             records=self._num_records,
