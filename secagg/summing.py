@@ -31,7 +31,7 @@ from deltafl.secagg.params import ClientId, SessionId, SessionParams, SlotSpec
 from deltafl.secagg.primitives import AddMasks
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.signing import Signer
-from deltafl.secagg.unmasking import Blame, Promises, SlotSecrets, remove_masks
+from deltafl.secagg.unmasking import Blame, Promises, Recovered, SlotSecrets, remove_masks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +46,7 @@ class SlotSum:
         opening: In a verified slot, the message that proves the sum to devices, or None if there is
             no proof: a device has masked another vector than the one it committed to, or the sum
             is not in [-2^(b-1), 2^(b-1)). None also in other slots.
+        recovered: The secrets that were rebuilt for it; None in a whole slot.
     """
 
     slot: int
@@ -53,6 +54,7 @@ class SlotSum:
     contributors: tuple[ClientId, ...]
     remaining: tuple[ClientId, ...]
     opening: bytes | None = None
+    recovered: Recovered | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +93,7 @@ class Summing:
         signatures: Of the list of devices that is being agreed on, by position.
         committed: In a verified slot, what devices committed to, by position.
         secrets: The shares that have arrived, once they are asked for.
+        recovered: What they give.
     """
 
     params: SessionParams
@@ -104,6 +107,7 @@ class Summing:
     signatures: dict[int, bytes] = field(default_factory=dict)
     committed: dict[int, bytes] = field(default_factory=dict)
     secrets: SlotSecrets | None = None
+    recovered: Recovered | None = None
 
     def __post_init__(self) -> None:
         self.total = ring.zeros(self.spec.wire_length, self.spec.ring_bits)
@@ -192,7 +196,7 @@ class Summing:
         mask_keys = {p: k.mask_keys[column] for p, k in self.devices.keys.items()}
         of_slot = {p: c[column] for p, c in commitments.items()}
         promises = Promises(self.context, self.index, of_slot, mask_keys)
-        recovered = present(self.secrets).recover(promises)
+        self.recovered = recovered = present(self.secrets).recover(promises)
         graph = self.devices.graph
         remove_masks(
             self.total, recovered, self.context, graph, self.contributed, mask_keys, add_masks
@@ -210,4 +214,5 @@ class Summing:
                 packed = ring.pack(self.total, spec.ring_bits)
                 opening = wire.encode(SumOpening(self.index, packed, committed), self.params)
         contributors = tuple(ClientId(i) for i in self.devices.ids[self.contributed].tolist())
-        return SlotSum(self.index, self.total[: spec.length], contributors, remaining, opening)
+        total = self.total[: spec.length]
+        return SlotSum(self.index, total, contributors, remaining, opening, self.recovered)

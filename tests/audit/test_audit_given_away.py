@@ -12,7 +12,7 @@ from real_runs import leave
 
 from deltafl.sim.inspect.audit import given_away
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.checks.given_away import _Singles
+from deltafl.sim.inspect.audit.checks.given_away import _singles
 from deltafl.sim.inspect.audit.facts import SingleFacts
 from deltafl.sim.inspect.audit.given_away import Counted
 from deltafl.sim.inspect.audit.html import render
@@ -135,12 +135,9 @@ def test_control_a_wrong_count_is_noticed():
 
 
 def test_devices_of_which_something_single_follows_are_counted_once():
-    singles = _Singles()
-    for _ in range(2):
-        singles.add({1: ((0, 2),), 2: ((0, 2), (2, 4)), 3: ((2, 4),)}, 2, 0.5)
-    singles.add({1: ((1, 2),), 4: ((1, 2),)}, None, 0.5)
-    singles.add(None, 2, 0.5)
-    facts = singles.facts()
+    one = {1: ((0, 2),), 2: ((0, 2), (2, 4)), 3: ((2, 4),)}
+    other = {1: ((1, 2),), 4: ((1, 2),)}
+    facts = _singles([(one, 2, 0.5), (one, 2, 0.5), (other, None, 0.5), (None, 2, 0.5)])
     assert (facts.passed, facts.located, facts.narrowest) == (2, 2, 0.5)
     assert (facts.rounds, facts.left_out) == (3, 1)
 

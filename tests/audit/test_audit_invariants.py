@@ -15,7 +15,7 @@ from one_check import new
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
-from deltafl.protocol.quantile.search import SearchParams
+from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.identity import IdentityKey
 from deltafl.secagg.keys import PublicKey
@@ -32,7 +32,7 @@ from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import Message, Resumed, Sum
 
 COHORT = 6
-TABLES = (*invariants.INVARIANTS, *over_sessions.INVARIANTS)
+TABLES = (*invariants.ARRIVING, *invariants.INVARIANTS, *over_sessions.INVARIANTS)
 
 
 @functools.cache
@@ -58,8 +58,8 @@ def found_at_the_end(check, view):
 def test_every_demand_is_from_a_section_and_every_rule_has_one():
     spec = (Path(__file__).parents[2] / "docs" / "spec.md").read_text(encoding="utf-8")
     sections = set(re.findall(r"^### (\d+\.\d+)", spec, re.MULTILINE))
-    assert {one for where, _, _ in TABLES for one in where.split(", ")} <= sections
-    assert {rule for _, rule, _ in TABLES} | {"keys.unsigned", "keys.reused"} == set(RULES)
+    assert {one for where, *_ in TABLES for one in where.split(", ")} <= sections
+    assert {rule for _, rule, *_ in TABLES} == set(RULES)
 
 
 # Shares of both kinds.
@@ -75,8 +75,8 @@ def round_():
 def given(check, *, seeds, keys, owners=(2, 2)):
     """Let so many devices have given shares of a device's seed, and of one's key."""
     (session,) = check._sessions.values()
-    session.given[0] = [
-        (holder, np.array([owner]), np.array([kind], np.uint8))
+    session.given[0] = [np.zeros(0, np.int64)] + [
+        np.array([2 * (owner + holder * COHORT) + kind])
         for count, kind, owner in zip((seeds, keys), ShareKind, owners, strict=True)
         for holder in range(count)
     ]
@@ -162,10 +162,14 @@ def answered(bracket, pivot, below, count=8, devices=8):
     bracket.take([pivot], Sum(1, 1, 0, 4, bytes(32), ids, words))
 
 
+def asks(bracket, pivot):
+    return bracket.denies(Query("bracketed", (pivot,)), is_query=True)
+
+
 @pytest.fixture
 def bracket():
     """Losses of 8 devices: 3 are below tick 20, 5 below tick 60; the quantile is between."""
-    found = Bracket(CONFIG)
+    found = Bracket(CONFIG, CONFIG.search.grid.top_pivot)
     answered(found, 20, 3)
     answered(found, 60, 5)
     return found
@@ -173,8 +177,15 @@ def bracket():
 
 def test_a_bracket_narrows(bracket):
     assert (bracket.low, bracket.high) == (20, 60)
-    assert [bracket.leaves_open(pivot) for pivot in (20, 21, 59, 60)] == [False, True, True, False]
-    assert Bracket(CONFIG).leaves_open(0)
+    assert [bool(asks(bracket, pivot)) for pivot in (20, 21, 59, 60)] == [True, False, False, True]
+    assert not asks(Bracket(CONFIG, 99), 0)
+
+
+def test_a_question_is_one_of_its_slot_and_method(bracket):
+    assert bracket.denies(Query("bracketed", (30,)), is_query=False)
+    assert bracket.denies(Threshold(40, 0), is_query=True)
+    for method, pivots in (("mm", (30,)), ("bracketed", (40, 30)), ("bracketed", (1 << 9,))):
+        assert bracket.denies(Query(method, pivots), is_query=True)
 
 
 def test_sums_that_no_honest_cohort_gives_are_passed_over(bracket):
@@ -198,13 +209,13 @@ def test_sums_that_no_honest_cohort_gives_are_passed_over(bracket):
     ],
 )
 def test_a_threshold_follows_from_sums(bracket, eta, delta, why):
-    assert why in (said := bracket.denies(Threshold(eta, delta)))
+    assert why in (said := bracket.denies(Threshold(eta, delta), is_query=False))
     assert bool(said) is bool(why)
 
 
 def test_a_threshold_of_too_small_a_tail(bracket):
     answered(bracket, 59, 7)
-    assert "keeps 1 devices, and 2 must" in bracket.denies(Threshold(118, 0))
+    assert "keeps 1 devices, and 2 must" in bracket.denies(Threshold(118, 0), is_query=False)
 
 
 # Over rounds.
@@ -214,16 +225,8 @@ def test_a_threshold_of_too_small_a_tail(bracket):
     ("before", "now", "may"), [(0.5, 0.25, True), (None, 0.25, False), (0.5, None, False)]
 )
 def test_a_radius_may_change_but_not_go(before, now, may):
-    config = RoundConfig(
-        round_index=3,
-        cohort_size=12,
-        theta=Fraction(1),
-        method="bracketed",
-        search=SearchParams(0),
-        update=UpdateParams(radius=now),
-        update_length=5,
-    )
-    assert may_change("update.radius", before, now, Levels((config,))) is may
+    config = replace(CONFIG, update=UpdateParams(radius=now))
+    assert may_change("UpdateParams.radius", before, now, Levels((config,))) is may
 
 
 def identified(round_, draw):
@@ -263,6 +266,14 @@ def test_devices_with_one_identity_are_named(round_):
     assert f"{first} and {second} have" in found.detail
 
 
+NO_IDENTITY = Credential(IdentityKey(bytes(32)), bytes(64))
+
+
+def flipped(key):
+    """With another of the bit that nobody reads."""
+    return PublicKey(key[:31] + bytes([key[31] ^ 128]))
+
+
 def with_keys(round_, change):
     """The session of a round in which the keys of the first device are others."""
     (session,) = round_[0]._sessions.values()
@@ -276,14 +287,8 @@ def with_keys(round_, change):
     ("change", "demand"),
     [
         (lambda m: replace(m, mask_keys=(PublicKey(bytes(32)),)), Past.no_low_order),
-        (
-            lambda m: replace(m, sealing_key=m.sealing_key[:31] + bytes([m.sealing_key[31] ^ 128])),
-            Past.keys_are_multiples,
-        ),
-        (
-            lambda m: replace(m, credential=Credential(IdentityKey(bytes(32)), bytes(64))),
-            Past.keys_are_multiples,
-        ),
+        (lambda m: replace(m, sealing_key=flipped(m.sealing_key)), Past.keys_are_multiples),
+        (lambda m: replace(m, credential=NO_IDENTITY), Past.keys_are_multiples),
     ],
     ids=["low order", "a bit that is ignored", "no identity"],
 )
@@ -296,9 +301,8 @@ def test_keys_are_multiples_of_the_base_point_in_their_only_encoding(round_, cha
 def test_a_key_may_be_used_once(round_):
     (session,) = round_[0]._sessions.values()
     past = Past()
-    assert list(past.no_low_order(session)) == list(past.keys_once()) == []
-    list(past.no_low_order(session))
-    assert len(list(past.keys_once())) == 2 * COHORT
+    assert list(past.no_low_order(session)) == list(past.keys_are_new(session)) == []
+    assert len(list(past.keys_are_new(session))) == 2 * COHORT
 
 
 @pytest.mark.parametrize(
@@ -326,12 +330,22 @@ def test_a_round_is_announced_under_its_own_number(round_, number, breaches):
     assert len(list(Past().announced_in_its_round(session))) == breaches
 
 
-def test_a_complaint_names_whose_box_was_refused(round_):
-    check, _ = round_
+def hear(round_, kind, slot=None, message=None):
+    """The findings of one more message, of the first device."""
+    check, view = round_
     (session,) = check._sessions.values()
     record = Message(99, 1, False, session.ids[0], 8, bytes(32), bytes(8))
-    for refused in ((), (1,)):
-        content = Content(Kind.RECEIPT, session.params.tag, message=ShareReceipt(refused))
-        session.take(Seen(record, content))
-    (found,) = invariants.complaints(session)
-    assert f"device {session.ids[0]} refused the boxes of devices {session.ids[1]}" in found.detail
+    content = Content(kind, session.params.tag, message=message, slot=slot)
+    return list(check.on_message(Seen(record, content), view))
+
+
+def test_a_complaint_names_whose_box_was_refused(round_):
+    first, second, *_ = next(iter(round_[0]._sessions.values())).ids
+    assert hear(round_, Kind.RECEIPT, message=ShareReceipt(())) == []
+    (found,) = hear(round_, Kind.RECEIPT, message=ShareReceipt((1,)))
+    assert f"device {first} refused 1 boxes, of devices {second}" in found.detail
+
+
+def test_a_device_that_sends_what_servers_send_was_not_asked(round_):
+    assert hear(round_, Kind.CHECK, slot=0) == []
+    assert [one.rule for one in found_at_the_end(*round_)] == ["spec.answers"]

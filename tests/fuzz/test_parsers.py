@@ -170,7 +170,7 @@ OWN = {
     "sim/inspect/audit/cli.py": "--head, of 64 digits",
     "sim/inspect/audit/plain.py": "messages that were read already",
     "sim/inspect/audit/second_opinion.py": "messages that were read already",
-    "sim/inspect/audit/differencing.py": "ids that were read already",
+    "sim/inspect/audit/checks/differences.py": "ids that were read already",
     "sim/inspect/audit/source.py": "a digest of 64 digits",
     "sim/inspect/audit/randomness/guesses.py": "what it has made itself",
     "sim/net/serve_cli.py": "settings of a run, whose readers are targets",

@@ -12,6 +12,6 @@
 
 Statistics: `false_alarms` is the budget, `tails` the p-values, `randomness` tests strings, words
 and polynomials, and has the secrets that are guessed. What follows from sums: of one round
-`given_away`, of many `differencing` and `participation`. `searches` hands recorded ones to
+`given_away`, of many `participation`. `searches` hands recorded ones to
 `deltafl.sim.inspect.leakage`.
 """

@@ -5,15 +5,15 @@ interface (`check`). It does what all checks need: it puts rounds together, and 
 from their messages, with the secrets that are rebuilt for them.
 
 It keeps the messages of one round in memory. Of earlier rounds, checks keep notes, and the replay
-what each came to and the model that it announced. When a slot is summed, its masked vectors are
-read from the file a second time.
+what each came to and the model that it announced.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from deltafl.secagg import ring
+from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.ring import Vector
 from deltafl.sim.errors import ChainError, UserError
 from deltafl.sim.inspect.audit.catalogue import CHECKS
@@ -25,10 +25,8 @@ from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
 from deltafl.sim.inspect.audit.inventory import Inventory, Timeline
 from deltafl.sim.inspect.audit.options import Options, expected_of, reproduce
 from deltafl.sim.inspect.audit.preface import LIMITS, facts_of_run, without_truth
-from deltafl.sim.inspect.audit.replay import SlotReplay, masked_vectors
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
-from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.source import Source, find_source
 from deltafl.sim.inspect.audit.truth_rounds import (
     InputsOfRound,
@@ -36,7 +34,7 @@ from deltafl.sim.inspect.audit.truth_rounds import (
     TruthOfRound,
     TruthRounds,
 )
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
+from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.record import open_record
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
@@ -45,7 +43,6 @@ from deltafl.sim.record.transcript import (
     Closing,
     Message,
     Opening,
-    Reader,
     Record,
     Resumed,
     RoundEnd,
@@ -86,16 +83,14 @@ def audit(
     """
     chosen = options or Options()
     source = find_source(path, chosen.data)
-    with closing(Reader(source.transcript)) as reader:
-        running = _Audit(source, chosen, reader)
-        return running.run(progress or NoProgress())
+    return _Audit(source, chosen).run(progress or NoProgress())
 
 
 class _Audit:
     """One audit under way."""
 
-    def __init__(self, source: Source, options: Options, reader: Reader) -> None:
-        self._source, self._options, self._reader = source, options, reader
+    def __init__(self, source: Source, options: Options) -> None:
+        self._source, self._options = source, options
         expected = expected_of(source, options)
         self._premises = Premises(
             source,
@@ -181,6 +176,14 @@ class _Audit:
         self._timeline.add(seen)
         for check in self._checks:
             self._findings.add_all(check.on_message(seen, round_))
+        message, session = seen.content.message, round_.sessions.get(seen.content.tag)
+        if session is not None and isinstance(message, MaskedInput):
+            slot, spec = session.slots[message.slot], session.params.slots[message.slot]
+            if slot.is_new(record):
+                words = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
+                of_round = self._truth_of_round, self._seeds_of_round
+                for check in self._checks:
+                    check.on_vector(MaskedVector(session, slot, seen, words, *of_round))
 
     def _round_of(self, record: Message | Sum | RoundEnd | Closed) -> RoundView:
         """The round of a record, which ends the one before if it is of another."""
@@ -244,36 +247,15 @@ class _Audit:
 
     def _take_sum(self, round_: RoundView, record: Sum) -> None:
         self._inventory.add_sum(record)
-        place, replayed = round_.add_sum(record), None
+        place, again = round_.add_sum(record), self._premises.rounds.learnt(record.slot)
         if place is not None:
             session, slot = place
             self._timeline.add_sum(record, slot.question)
-            replayed = self._replay(session, slot).finish()
-            slot.shares.clear()
-            if replayed.total is not None:
-                self._totals[session.params.tag, slot.index] = replayed.total
-        released = ReleasedSum(record, round_, place, replayed)
+            if again is not None:
+                self._totals[session.params.tag, slot.index] = again.vector
+        released = ReleasedSum(record, round_, place, again)
         for check in self._checks:
             self._findings.add_all(check.on_sum(released))
-
-    def _replay(self, session: SessionView, slot: SlotView) -> SlotReplay:
-        """Read the vectors of a slot: add them up, and hand them to the checks."""
-        again = SlotReplay(session, slot)
-        for seen, words in self._hand_out(session, slot):
-            again.add(seen, words)
-        return again
-
-    def _hand_out(
-        self, session: SessionView, slot: SlotView, after: int = -1
-    ) -> Iterator[tuple[Seen, Vector]]:
-        """Read the vectors of a slot, and hand each to the checks."""
-        for seen, words in masked_vectors(self._reader, session, slot, after):
-            vector = MaskedVector(
-                session, slot, seen, words, self._truth_of_round, self._seeds_of_round
-            )
-            for check in self._checks:
-                check.on_vector(vector)
-            yield seen, words
 
     def _end_round(self, following: Record | None = None) -> None:
         """Hand a round to the checks, when it cannot be taken back any more.
@@ -285,13 +267,6 @@ class _Audit:
         if round_ is None:
             return
         self._whole_rounds += bool(round_.sessions)
-        for session in round_.sessions.values():
-            for slot in session.slots.values():
-                if slot.sums:  # what came after the first
-                    for _ in self._hand_out(session, slot, slot.sums[0].number):
-                        pass
-                    continue
-                self._replay(session, slot)
         over = RoundOver(
             round_,
             following if round_.end is None else None,
@@ -333,13 +308,12 @@ class _Audit:
         unchecked = [one for check in self._checks for one in check.unchecked()]
         if not (tally.has_truth or self._source.is_in_clear):
             unchecked.insert(0, without_truth(self._source))
-        of_run = facts_of_run(self._source, opening, self._premises.expected)
         return AuditReport(
             source=str(self._source.given),
             record=str(self._source.transcript),
             head=self._digest.hex(),
             run_id=opening.run_id.hex() if opening else "",
-            facts=(*of_run, *facts["noise"]),
+            facts=facts_of_run(self._source, opening, self._premises.expected),
             rounds=tally.rounds,
             full_rounds=tally.whole,
             records=self._num_records,

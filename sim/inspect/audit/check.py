@@ -12,13 +12,13 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from deltafl.secagg.ring import Vector
+from deltafl.secagg.summing import SlotSum
 from deltafl.sim.errors import ChainError
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally, outcome_of
 from deltafl.sim.inspect.audit.expected import Expected
 from deltafl.sim.inspect.audit.facts import CheckFacts, CheckResult
 from deltafl.sim.inspect.audit.false_alarms import Alarm, FalseAlarmBudget
 from deltafl.sim.inspect.audit.findings import Finding
-from deltafl.sim.inspect.audit.replay import Replayed
 from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
@@ -51,7 +51,7 @@ class Premises:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskedVector:
-    """A masked vector, read again from the file.
+    """A masked vector, the first of its device and slot that has these bytes.
 
     Attributes:
         session: Its session.
@@ -78,13 +78,13 @@ class ReleasedSum:
         record: What the server says.
         round: Its round, up to this point.
         slot: Its session and slot; None if it cannot come from any session.
-        replayed: The sum computed from its messages; None where no session can have given it.
+        again: The sum that the server that is played again has learnt; None where it has not.
     """
 
     record: Sum
     round: RoundView
     slot: tuple[SessionView, SlotView] | None
-    replayed: Replayed | None
+    again: SlotSum | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +95,7 @@ class RoundOver:
         view: What the server saw.
         following: The record that follows it although it has no end; None if it has one, or if
             the file ends.
-        totals: Sums that were replayed, by session's tag and slot.
+        totals: Sums that were learnt again, by session's tag and slot.
         truth: The true values of its devices; None without a truth file.
         seeds: What its devices drew, as far as it is known.
         truth_digest: That of the truth up to it, 32 bytes; b"" without a truth file.

@@ -185,7 +185,6 @@ class CheckFacts(TypedDict, total=False):
         statistics: The tests of masked bytes.
         given_away: What follows from the sums.
         searches: What each search gave away.
-        noise: The noise of searches: name and value, both texts.
     """
 
     sums_released: int
@@ -193,7 +192,6 @@ class CheckFacts(TypedDict, total=False):
     statistics: StatisticsFacts
     given_away: GivenAwayFacts
     searches: tuple[SearchFacts, ...]
-    noise: tuple[tuple[str, str], ...]
 
 
 def no_facts(false_alarm_rate: float) -> CheckFacts:
@@ -208,5 +206,4 @@ def no_facts(false_alarm_rate: float) -> CheckFacts:
         "statistics": StatisticsFacts(0, None, false_alarm_rate, 0),
         "given_away": GivenAwayFacts(),
         "searches": (),
-        "noise": (),
     }

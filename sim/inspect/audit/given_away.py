@@ -7,13 +7,13 @@ weights, devices that were in the same sums are alike. With weights, who is wher
 of subsets. That is worked out where there are few of them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from operator import attrgetter, le
 from typing import Final
 
 from deltafl.protocol.anonymity import Tail
-from deltafl.sim.inspect.leakage.consequences import Below
+from deltafl.sim.inspect.leakage.consequences import Below, between
 
 MAX_STATES: Final = 2_000
 """Different sums of subsets up to which weights are taken into account."""
@@ -21,7 +21,8 @@ MAX_STATES: Final = 2_000
 Intervals = tuple[tuple[int, int], ...]
 """Intervals [low, high) of ticks, ascending."""
 
-_State = tuple[int, ...]  # numbers and weights of the devices in each interval, and in the tail
+_State = tuple[int, ...]
+"""Of the devices that are still to come: numbers and weights in each interval, and in the tail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +50,17 @@ class Counted:
 
         Where devices without weight leave a number open, one of these may be impossible.
         """
-        rows, lost = self._rows_with_threshold(), len(self.searched) - len(self.updated)
-        of_lost = Tail(0, lost)
-        if self.updated:
-            (below,) = (row for row in rows if row.pivot == self.pivot)
-            passed = len(self.searched) - self.count
-            of_lost = Tail(passed - below.most, passed - below.fewest)
+        lost = len(self.searched) - len(self.updated)
+        failed = len(self.searched) - self.count  # or are lost
+        fewest = max(row.fewest for row in self.rows if row.pivot <= self.pivot)
+        most = min(row.most for row in self.rows if row.pivot >= self.pivot)
+        at = Below(self.pivot, 0, max(fewest, failed - lost), min(most, failed))
+        rows = sorted(
+            [at, *(row for row in self.rows if row.pivot != self.pivot)], key=attrgetter("pivot")
+        )
         groups = {
             True: _open(rows, self.pivot, len(self.updated), Tail(self.count, self.count)),
-            False: _open(rows, self.pivot, lost, of_lost),
+            False: _open(rows, self.pivot, lost, Tail(failed - at.most, failed - at.fewest)),
         }
         return {device: groups[device in self.updated] for device in self.searched}
 
@@ -67,64 +70,44 @@ class Counted:
         Args:
             weights: Of every device searched over, its weight in the search, and its own.
         """
-        boxes = list(pairwise(self.rows))
-        most = [above.most - below.fewest for below, above in boxes]
-        fewest = [above.fewest - below.most for below, above in boxes]
-        held = [above.weight - below.weight for below, above in boxes]
+        boxes = between(self.rows)
         counts = bool(self.updated) and any(row.pivot == self.pivot for row in self.rows)
         tail = (self.count, self.weight) if counts else (0, 0)
+        start = (*(box.most for box in boxes), *(box.weight for box in boxes), *tail)
+        spare = (*(box.most - box.fewest for box in boxes), *[0] * (len(boxes) + 2))
 
-        def moves(state: _State, device: int) -> Iterator[tuple[int, _State]]:
-            """What is held in all intervals and in the tail once the device is in one more."""
+        def moves(left: _State, device: int) -> Iterator[tuple[int, _State]]:
+            """What is left in all intervals and in the tail once the device is in one more."""
             weight, own = weights[device]
-            for index, (below, _) in enumerate(boxes):
-                after = list(state)
-                after[index] += 1
-                after[len(boxes) + index] += weight
-                if counts and device in self.updated and below.pivot >= self.pivot:
-                    after[-2:] = after[-2] + 1, after[-1] + own
-                if all(a <= b for a, b in zip(after, (*most, *held, *tail), strict=True)):
+            for index, box in enumerate(boxes):
+                passes = counts and device in self.updated and box.low >= self.pivot
+                after = list(left)
+                after[index] -= 1
+                after[len(boxes) + index] -= weight
+                after[-2:] = after[-2] - passes, after[-1] - own * passes
+                if min(after) >= 0:
                     yield index, tuple(after)
 
-        layers: list[set[_State]] = [{(0,) * (2 * len(boxes) + 2)}]
+        layers: list[set[_State]] = [{start}]
         for device in self.searched:
-            layers.append({after for state in layers[-1] for _, after in moves(state, device)})
+            layers.append({after for left in layers[-1] for _, after in moves(left, device)})
             if len(layers[-1]) > MAX_STATES:
                 return None
-        ends = (*fewest, *held, *tail)
-        alive = {one for one in layers[-1] if all(a >= b for a, b in zip(one, ends, strict=True))}
+        alive = {one for one in layers[-1] if all(map(le, one, spare))}
         found: dict[int, Intervals] = {}
         for device, layer in zip(self.searched[::-1], layers[-2::-1], strict=True):
-            leading = [
-                (state, index)
-                for state in layer
-                for index, after in moves(state, device)
-                if after in alive
-            ]
-            alive = {state for state, _ in leading}
+            every = ((left, *move) for left in layer for move in moves(left, device))
+            leading = [(left, index) for left, index, after in every if after in alive]
+            alive = {left for left, _ in leading}
             indices = sorted({index for _, index in leading})
-            found[device] = tuple((boxes[i][0].pivot, boxes[i][1].pivot) for i in indices)
+            found[device] = tuple((boxes[i].low, boxes[i].high) for i in indices)
         return found
 
-    def _rows_with_threshold(self) -> list[Below]:
-        """The rows, with one at the threshold."""
-        if not self.updated:
-            return list(self.rows)
-        before = [row for row in self.rows if row.pivot < self.pivot]
-        after = [row for row in self.rows if row.pivot > self.pivot]
-        at = [row for row in self.rows if row.pivot == self.pivot]
-        passed = len(self.searched) - self.count
-        lost = len(self.searched) - len(self.updated)
-        fewest = max((at or before)[-1].fewest, passed - lost)
-        row = Below(self.pivot, 0, fewest, min((at or after)[0].most, passed))
-        return [*before, row, *after]
 
-
-def _open(rows: list[Below], pivot: int, size: int, passed: Tail) -> Intervals:
+def _open(rows: Sequence[Below], pivot: int, size: int, passed: Tail) -> Intervals:
     """Where a device of a group can be of which so many passed."""
     return tuple(
-        (below.pivot, above.pivot)
-        for below, above in pairwise(rows)
-        if above.most > below.fewest
-        and (passed.most > 0 if below.pivot >= pivot else passed.fewest < size)
+        (box.low, box.high)
+        for box in between(rows)
+        if box.most > 0 and (passed.most > 0 if box.low >= pivot else passed.fewest < size)
     )

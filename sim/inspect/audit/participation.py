@@ -26,7 +26,7 @@ import numpy.typing as npt
 from deltafl.sim.inspect.audit.facts import SolvableFacts
 
 MAX_ENTRIES: Final = 1 << 24
-"""Entries of the participation matrix (sums times devices seen) up to which sums are taken in."""
+"""Entries of the participation matrix (sums times all devices) up to which sums are taken in."""
 COALITIONS: Final = 200
 """Coalitions up to which all of a size are tried."""
 
@@ -90,10 +90,10 @@ def solve(cohorts: Cohorts, without: Collection[int] = ()) -> Solved:
         int(devices[np.argmax(batch_of == batch)]): tuple(sorted({cohorts[i][0] for i in used}))
         for batch, used in solved_by.items()
     }
-    difference, apart = _closest(columns, sizes)
+    apart = _closest(columns, sizes)
     supports = np.unique(np.vstack([columns, apart, rows]), axis=0)
     groups = (frozenset(devices[row[batch_of]].tolist()) for row in supports if row.any())
-    ids = tuple(devices.tolist())
+    ids, difference = tuple(devices.tolist()), int(sizes[apart].sum()) or None
     return Solved(ids, len(pivots), rounds, tuple(groups), int(sizes.min()), difference)
 
 
@@ -134,16 +134,14 @@ def _reduced(
     return pivots, work[: len(pivots), :width] != 0, solved_by
 
 
-def _closest(columns: _Flags, sizes: _Integers) -> tuple[int | None, _Flags]:
-    """By how many devices the two closest sums differ that do differ, and by which batches."""
+def _closest(columns: _Flags, sizes: _Integers) -> _Flags:
+    """By which batches the two closest sums differ that do differ; by none where all are equal."""
     shared = columns * sizes.astype(np.float64) @ columns.T
     held = np.diag(shared)
     apart = held[:, None] + held - 2 * shared
-    if not apart.any():
-        return None, np.zeros_like(columns[0])
     apart[apart == 0] = np.inf
     first, second = np.unravel_index(np.argmin(apart), apart.shape)
-    return int(apart[first, second]), columns[first] != columns[second]
+    return np.asarray(columns[first] != columns[second])
 
 
 def _prime(seed: bytes) -> int:
@@ -154,7 +152,9 @@ def _prime(seed: bytes) -> int:
     return candidate
 
 
-def follows(cohorts: Cohorts, colluding: int) -> tuple[SolvableFacts, Solved]:
+def follows(
+    cohorts: Cohorts, colluding: int
+) -> tuple[SolvableFacts, Mapping[int, tuple[int, ...]]]:
     """Say what follows of single devices, also for a server that colludes with some.
 
     All coalitions of at most so many devices are tried if they are few (`COALITIONS`). Otherwise
@@ -163,39 +163,30 @@ def follows(cohorts: Cohorts, colluding: int) -> tuple[SolvableFacts, Solved]:
     Args:
         cohorts: The sums.
         colluding: Devices that may collude.
+
+    Returns:
+        The figures, and the solvable devices with their rounds, as in `Solved`.
     """
-    cohorts = cohorts[: _taken(cohorts)]
+    seen = {device for _, ids in cohorts for device in map(int, ids)}
+    cohorts = cohorts[: MAX_ENTRIES // max(len(seen), 1)]
     found = solve(cohorts)
     sizes = range(1, min(colluding, len(found.devices) - 1) + 1)
-    each = (itertools.combinations(found.devices, size) for size in sizes)
-    tried = list(itertools.islice(itertools.chain.from_iterable(each), COALITIONS + 1))
-    is_worst = len(tried) <= COALITIONS
-    if not is_worst:
+    every = (one for size in sizes for one in itertools.combinations(found.devices, size))
+    tried = list(itertools.islice(every, COALITIONS + 1))
+    if not (is_worst := len(tried) <= COALITIONS):
         tried = [_coalition(found, colluding)]
     facts = SolvableFacts(
         sums=len(cohorts),
         devices=len(found.devices),
         rank=found.rank,
         solvable=len(found.rounds),
-        with_coalition=max(
-            [len(found.rounds), *(len(solve(cohorts, one).rounds) for one in tried if one)]
-        ),
+        with_coalition=max(len(solve(cohorts, one).rounds) for one in [(), *tried]),
         coalition_is_worst=is_worst,
         smallest_group=min(map(len, found.groups), default=0),
         smallest_batch=found.smallest_batch,
         smallest_difference=found.smallest_difference,
     )
-    return facts, found
-
-
-def _taken(cohorts: Cohorts) -> int:
-    """The sums that are taken in: the first, until the matrix is too large."""
-    seen: set[int] = set()
-    for number, (_, ids) in enumerate(cohorts):
-        seen.update(map(int, ids))
-        if (number + 1) * len(seen) > MAX_ENTRIES:
-            return number
-    return len(cohorts)
+    return facts, found.rounds
 
 
 def _coalition(found: Solved, size: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce
 from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.server import RoundServer
-from deltafl.secagg import ClientId, DecodeError, FirstUse, SessionParams, UsageError
+from deltafl.secagg import ClientId, DecodeError, FirstUse, SessionParams, SlotSum, UsageError
 from deltafl.secagg.states import Step
 from deltafl.secagg.wire import decode_open
 from deltafl.sim.inspect.audit.findings import Evidence
@@ -75,6 +75,12 @@ class RoundsAgain:
     _starts: dict[int, int | None] = field(default_factory=dict)
     _directory: FirstUse = field(default_factory=FirstUse)
     _lost: tuple[bytes, tuple[int, ...], tuple[LostSearch, ...]] | None = None
+
+    def learnt(self, slot: int) -> SlotSum | None:
+        """The sum of a slot, if the server has just learnt it."""
+        replay = self._replay
+        revealed = None if replay is None or replay.lost_track else replay.server.revealed
+        return revealed if revealed is not None and revealed.slot == slot else None
 
     def take(self, record: Record, data: bytes = b"") -> Iterator[Departure]:
         """Take a record, in its order; what an honest server does otherwise.

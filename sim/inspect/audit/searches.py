@@ -1,8 +1,9 @@
 """What each search of a transcript gave away, in the terms of `deltafl.sim.inspect.leakage`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Final
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Final, NamedTuple
 
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.search import Query
@@ -76,21 +77,19 @@ def view_of(level: SessionView, totals: Totals) -> SearchView | None:
         return None
     answers: list[Answer] = []
     for _, slot in sorted(level.slots.items()):
-        if not slot.sums or not isinstance(slot.question, Query):
+        released = [one for one in slot.sums[:1] if tuple(one.contributors.tolist()) == devices]
+        if not released or not isinstance(slot.question, Query):
             continue
-        words = totals.get((level.params.tag, slot.index), slot.sums[0].words)
-        try:
+        words = totals.get((level.params.tag, slot.index), released[0].words)
+        with suppress(EncodingError):
             decoded = config.search_layout.decode(words.astype("u8"))
-        except EncodingError:
-            continue
-        if tuple(slot.sums[0].contributors.tolist()) == devices:
             named = {name: tuple(values.tolist()) for name, values in decoded.items()}
             answers.append(Answer(slot.question.pivots, named))
     if not answers:
         return None
-    update, tail = update_of(level), tail_of(level)
-    if update is None or tuple(update.contributors.tolist()) != devices:
-        tail = None  # of other devices than the search: the view would contradict itself
+    update = update_of(level)
+    is_of_all = update is not None and tuple(update.contributors.tolist()) == devices
+    tail = tail_of(level) if is_of_all else None  # else the view would contradict itself
     return SearchView(config.method, config.search_config, len(devices), tuple(answers), None, tail)
 
 
@@ -101,30 +100,24 @@ def counted(view: SearchView, level: SessionView) -> Counted | None:
         rows = ranks(view)
     except SearchError:
         return None
-    known = Counted(rows, devices)
-    if update is None or tail is None or not 0 <= tail.pivot <= rows[-1].pivot:
-        return known
-    updated = frozenset(update.contributors.tolist())
-    if not updated <= set(devices):
-        return known
+    updated = frozenset(() if update is None else update.contributors.tolist())
+    if tail is None or tail.pivot > rows[-1].pivot or not updated <= set(devices):
+        return Counted(rows, devices)
     return Counted(rows, devices, updated, tail.pivot, tail.count, tail.weight)
 
 
-@dataclass(frozen=True, slots=True)
-class Attacked:
+class Attacked(NamedTuple):
     """What a session's search gave away.
 
     Attributes:
         facts: The figures, of a server that does not know the devices' weights.
-        found: With what knowledge all losses follow: "" if they do not.
-        within: Within how many nats they then do.
+        found: How closely all losses follow, and with what knowledge: "" if they do not.
         lacks_weights: Whether the weights might have helped, and are not known.
     """
 
     facts: SearchFacts
-    found: str = ""
-    within: float = 0.0
-    lacks_weights: bool = False
+    found: str
+    lacks_weights: bool
 
 
 def attack(
@@ -146,48 +139,46 @@ def attack(
     Returns:
         None where the sums contradict one another.
     """
-    known = [truth[device] for device in devices if device in truth]
-    grid = view.config.search.grid
-    ticks = [grid.tick(one.loss)[0] for one in known]
-    is_known = bool(ticks) and len(ticks) == view.devices
+    known = [truth[device] for device in devices] if truth.keys() >= set(devices) else []
+    ticks = [view.config.search.grid.tick(one.loss)[0] for one in known] or None
     seconds = _SECONDS if view.method == "mm" and view.devices <= ATTACKED else 0.0
     try:
-        prior = fitted_prior(view, ticks) if is_known else None
-        facts = search_facts(
-            view, truth_ticks=ticks if is_known else None, prior=prior, time_limit=seconds
-        )
-        found, within = (BY_THE_SUMS if _are_found(facts) else ""), facts.within
-        weighed = _with_weights(view, [one.weight for one in known] if is_known else None)
+        prior = fitted_prior(view, ticks) if ticks else None
+        facts = search_facts(view, truth_ticks=ticks, prior=prior, time_limit=seconds)
+        found = _found(facts, BY_THE_SUMS)
+        weighed = _with_weights(view, [one.weight for one in known])
         if seconds and weighed is not None and not found:
             again = search_facts(weighed[0], prior=prior, time_limit=seconds)
-            found, within = (weighed[1] if _are_found(again) else ""), again.within
+            found = _found(again, weighed[1])
     except SearchError:
         return None
     told = asdict(facts)
     del told["exact"], told["within"]
-    if len(set(ticks)) == 1 or not is_known:
+    if len(set(ticks or ())) <= 1:
         # A forecast is scored against the truth; where all losses are one, nothing was to forecast.
         told["bits"] = None
     shown = SearchFacts(round_number, view.method, view.devices, **told)
-    return Attacked(shown, found, within, bool(seconds) and weighed is None)
+    return Attacked(shown, found, bool(seconds) and weighed is None)
 
 
-def _with_weights(view: SearchView, own: Sequence[int] | None) -> tuple[SearchView, str] | None:
+def _with_weights(view: SearchView, own: Sequence[int]) -> tuple[SearchView, str] | None:
     """The view of a server that knows the weights, and from where; None where nothing says them.
 
     Args:
         view: What the server saw.
-        own: Every device's own weight, if it is known.
+        own: Every device's own weight; empty if they are not known.
     """
     if view.config.search.weighting is Weighting.EQUAL and ranks(view)[-1].weight == view.devices:
         # each counts 1; what it weighs in the update is not known, so the tail says nothing more
         return replace(view, weights=(1,) * view.devices, tail=None), BY_THE_SUMS
-    if own is None:
-        return None
-    heaviest = view.config.max_weight
-    return replace(view, weights=tuple(min(one, heaviest) for one in own)), "with the weights"
+    weights = tuple(min(one, view.config.max_weight) for one in own)
+    return (replace(view, weights=weights), "with the weights") if own else None
 
 
-def _are_found(facts: LeakageFacts) -> bool:
-    """Whether all losses follow, and are not all the same: those of an untrained model are."""
-    return facts.buckets > 1 and (facts.exact or facts.within <= RECOVERED_NATS)
+def _found(facts: LeakageFacts, knowledge: str) -> str:
+    """How all losses follow; "" if they do not, or are all the same, as of an untrained model."""
+    if facts.buckets <= 1 or not (facts.exact or facts.within <= RECOVERED_NATS):
+        return ""
+    within = 0.0 if facts.exact else facts.within
+    how = "to the tick" if within < 2**-30 else f"to within {within:.1g} nats"
+    return f"{how}, {knowledge}"

@@ -7,7 +7,7 @@ nothing of a sum that it cannot compute: of a round that broke off, or whose sha
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from deltafl.secagg.params import SessionParams
+from deltafl.secagg.params import SessionParams, SlotSpec
 from deltafl.sim.inspect.audit import plain
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.seen import Seen
@@ -89,18 +89,9 @@ class Opinion:
     @classmethod
     def of(cls, params: SessionParams) -> "Opinion":
         """An opinion on a session of which nothing has passed."""
-        names = ("num_invited", "degree", "threshold", "min_cohort", "min_roster", "signed")
-        of_slots = ("label", "length", "ring_bits", "whole", "verified", "proof_size")
-        return cls(
-            {
-                **{name: getattr(params, name) for name in names},
-                "graph_seed": params.graph_seed.hex(),
-                "context": params.context.hex(),
-                "slots": [
-                    {name: getattr(slot, name) for name in of_slots} for slot in params.slots
-                ],
-            }
-        )
+        of_slots = [_fields_of(slot) for slot in params.slots]
+        given = {"graph_seed": params.graph_seed.hex(), "context": params.context.hex()}
+        return cls(_fields_of(params) | given | {"slots": of_slots})
 
     @property
     def tolerant(self) -> list[int]:
@@ -327,6 +318,10 @@ class Opinion:
 def digest_of(total: Sequence[int]) -> bytes:
     """The digest by which a record names a sum, 32 bytes."""
     return sha256(struct.pack(f"<{len(total)}Q", *total)).digest()
+
+
+def _fields_of(one: SessionParams | SlotSpec) -> dict[str, Any]:
+    return {field.name: getattr(one, field.name) for field in fields(one) if field.init}
 
 
 def _added(total: list[int], words: list[int], sign: int) -> list[int]:

@@ -55,12 +55,7 @@ def ones(count: npt.ArrayLike, trials: int) -> Floats:
     Returns:
         p-values of the shape of `count`; 1 where there was nothing to look at.
     """
-    rarer = np.minimum(count, trials - np.asarray(count)).astype(np.float64)
-    if trials == 0:
-        return np.ones_like(rarer)
-    # P(Bin(n, 1/2) <= k) is a regularised incomplete beta function at 1/2.
-    doubled: Floats = np.minimum(1.0, 2 * special.betainc(trials - rarer, rarer + 1, 0.5))
-    return doubled
+    return np.minimum(1.0, 2 * at_least(np.maximum(count, trials - np.asarray(count)), trials, 0.5))
 
 
 def heads_before_tails(heads: npt.ArrayLike, tails: int) -> Floats:
@@ -70,26 +65,24 @@ def heads_before_tails(heads: npt.ArrayLike, tails: int) -> Floats:
         heads: Sums of `tails` independent geometric numbers, integers ≥ 0, of any shape.
         tails: How many numbers were summed, ≥ 1.
     """
-    heads = np.asarray(heads, dtype=np.float64)
-    # betainc(0, b, x) is not defined; no heads are certain.
-    return np.where(heads == 0, 1.0, special.betainc(np.maximum(heads, 1), tails, 0.5))
+    return at_least(heads, np.asarray(heads) + tails - 1, 0.5)
 
 
-def at_least(count: npt.ArrayLike, trials: int, chance: float) -> Floats:
+def at_least(count: npt.ArrayLike, trials: npt.ArrayLike, chance: float) -> Floats:
     """P-values of `count` successes or more in independent trials, exact.
 
     Args:
         count: Numbers of successes, integers in [0, trials], of any shape.
-        trials: How many trials, ≥ 0.
+        trials: How many trials, integers ≥ 0, of a shape that fits.
         chance: Probability of a success, in (0, 1).
 
     Returns:
         p-values of the shape of `count`.
     """
-    count = np.asarray(count, dtype=np.float64)
+    some = np.maximum(np.asarray(count, dtype=np.float64), 1)
     # P(Bin(n, q) >= k) is a regularised incomplete beta function at q, not defined for k = 0.
-    tail = special.betainc(np.maximum(count, 1), trials - np.maximum(count, 1) + 1, chance)
-    return np.where(count == 0, 1.0, tail)
+    tail = special.betainc(some, np.asarray(trials) - some + 1, chance)
+    return np.where(np.equal(count, 0), 1.0, tail)
 
 
 def repetitions(count: int, expected: float) -> float:

@@ -1,7 +1,6 @@
 """What the server saw in one round: sessions and slots, and which device was told and said what.
 
-This module judges nothing. It does not keep long messages: masked vectors are read again from the
-file when their slot is over, only digests of boxes are kept, and shares are dropped after the sum.
+This module judges nothing, and does not keep long messages.
 """
 
 from collections.abc import Iterator
@@ -18,11 +17,7 @@ from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SessionParams
 from deltafl.secagg.graph import Graph, Members
 from deltafl.secagg.masks import SlotContext
-from deltafl.secagg.messages import (
-    AdvertiseKeys,
-    MaskedInput,
-    ShareKeys,
-)
+from deltafl.secagg.messages import AdvertiseKeys
 from deltafl.secagg.params import ClientId, SessionId
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
@@ -41,26 +36,29 @@ class SlotView:
     Attributes:
         index: Index into the session's slots.
         opened: The messages that opened it, one for each device.
-        inputs: The masked vectors that came; their bytes are in the file.
-        committed: What devices committed to in a verified slot, by device; the first of each.
+        inputs: The masked vectors that came, without their bytes.
         checks: The lists of devices that were sent to be signed.
         signatures: The signatures that came.
         requests: The requests for shares that were sent.
-        shares: The shares that came, until the sum.
-        helped: The devices' messages with shares that came, without the shares.
+        shares: The devices' messages with shares that came, without the shares.
         sums: What the server says that it learnt; one, or none.
     """
 
     index: int
     opened: list[Seen] = field(default_factory=list)
     inputs: list[Seen] = field(default_factory=list)
-    committed: dict[int, bytes] = field(default_factory=dict)
     checks: list[Seen] = field(default_factory=list)
     signatures: list[Seen] = field(default_factory=list)
     requests: list[Seen] = field(default_factory=list)
     shares: list[Seen] = field(default_factory=list)
-    helped: list[Seen] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
+    _known: set[tuple[int, bytes]] = field(default_factory=set)
+
+    def is_new(self, record: Message) -> bool:
+        """Whether its device did not send the same bytes before."""
+        before = len(self._known)
+        self._known.add((record.peer, record.sha256))
+        return len(self._known) > before
 
     @property
     def question(self) -> Question | None:
@@ -93,7 +91,6 @@ class SessionView:
         advertisements: What came as devices' keys, by device; the first of each.
         rosters: The rosters that were sent; without the keys.
         share_keys: The messages with sealed shares that came; without their boxes.
-        commitments: Of the devices to their seeds, by device.
         deliveries: The deliveries that were sent; without their boxes.
         receipts: What came.
         slots: By index; of a level's view, counted from the level's first.
@@ -106,7 +103,6 @@ class SessionView:
     advertisements: dict[int, Seen] = field(default_factory=dict)
     rosters: list[Seen] = field(default_factory=list)
     share_keys: dict[int, Seen] = field(default_factory=dict)
-    commitments: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
     deliveries: list[Seen] = field(default_factory=list)
     receipts: list[Seen] = field(default_factory=list)
     slots: dict[int, SlotView] = field(default_factory=dict)
@@ -226,7 +222,7 @@ class SessionView:
             case Kind.ROSTER:
                 self.rosters.append(_without_message(seen))
             case Kind.SHARE_KEYS:
-                self._add_share_keys(seen)
+                self.share_keys.setdefault(seen.record.peer, _without_message(seen))
             case Kind.DELIVERY:
                 self.deliveries.append(_without_message(seen))
             case Kind.RECEIPT:
@@ -244,12 +240,6 @@ class SessionView:
         if (kind - _ANSWERS, slot, peer) not in self._asked:
             self.unasked.append(_without_message(seen))
 
-    def _add_share_keys(self, seen: Seen) -> None:
-        message = seen.content.message
-        if isinstance(message, ShareKeys):
-            self.commitments[seen.record.peer] = message.commitments
-        self.share_keys.setdefault(seen.record.peer, _without_message(seen))
-
     def _add_to_slot(self, kind: Kind | None, seen: Seen) -> None:
         if seen.content.slot is None:
             return
@@ -258,9 +248,6 @@ class SessionView:
             case Kind.SLOT:
                 slot.opened.append(seen)
             case Kind.MASKED:
-                message = seen.content.message
-                if isinstance(message, MaskedInput) and message.committed:
-                    slot.committed.setdefault(seen.record.peer, bytes(message.committed))
                 slot.inputs.append(_without_message(seen))
             case Kind.CHECK:
                 slot.checks.append(seen)
@@ -269,8 +256,7 @@ class SessionView:
             case Kind.REQUEST:
                 slot.requests.append(seen)
             case Kind.SHARES:
-                slot.shares.append(seen)
-                slot.helped.append(_without_message(seen))
+                slot.shares.append(_without_message(seen))
 
     def advertised(self) -> Iterator[tuple[int, AdvertiseKeys, Seen]]:
         """Device, keys and place of every advertisement."""

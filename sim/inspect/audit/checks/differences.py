@@ -1,27 +1,34 @@
-"""Can sums of the same inputs be subtracted? Was a round repeated to get more of them?"""
+"""Can sums of the same inputs be subtracted? Was a round repeated to get more of them?
+
+Two sums of the same values, one over a cohort A and one over B, differ by the values of the devices
+in A but not in B, less those in B but not in A. If the values are not the same but related, such as
+two queries of one search for the threshold, the difference still tells something about those
+devices: on which side of the pivots they lie, as far as the others' answers are known.
+
+Only pairs are compared. `participation` handles combinations of many sums of updates.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.selection import Threshold
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.differencing import Difference, Differencing
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import Rules
-from deltafl.sim.inspect.audit.views import SessionView, place_of
-from deltafl.sim.record.transcript import Record, Resumed
+from deltafl.sim.inspect.audit.views import Question, SessionView, place_of
+from deltafl.sim.record.transcript import Record, Resumed, Sum
 
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """A round over a model in which devices have answered.
 
     Attributes:
@@ -39,15 +46,14 @@ class Answered:
     @classmethod
     def of(cls, level: SessionView) -> "Answered":
         """What a level's messages say."""
-        searched, is_summed = None, False
-        for slot in level.slots.values():
-            if not isinstance(slot.question, Query):
-                is_summed |= bool(slot.sums or slot.requests)
-            elif slot.sums:
-                searched = frozenset(slot.sums[-1].contributors.tolist())
-            elif searched is None:
-                searched = frozenset(seen.record.peer for seen in slot.opened)
-        answers = (seen.record.peer for slot in level.slots.values() for seen in slot.inputs)
+        slots = list(level.slots.values())
+        queries = [slot for slot in slots if isinstance(slot.question, Query)]
+        cohorts = [slot.sums[-1].contributors.tolist() for slot in queries if slot.sums]
+        cohorts = cohorts or [[seen.record.peer for seen in slot.opened] for slot in queries[:1]]
+        searched = frozenset(cohorts[-1]) if cohorts else None
+        others = (slot for slot in slots if not isinstance(slot.question, Query))
+        is_summed = any(slot.sums or slot.requests for slot in others)
+        answers = (seen.record.peer for slot in slots for seen in slot.inputs)
         return cls(_settings(level), frozenset(answers), searched, is_summed)
 
 
@@ -97,9 +103,8 @@ sums.search-and-update low design A13: the update was summed over fewer devices 
 retry.same-model medium server A20: a model was announced again after its sums were released
     Sums of the same losses over different devices can be subtracted.
 retry.one-model high server A20: a model was announced again to devices that had answered for it
-    Two sums over the same losses reveal, by subtraction, the devices that are in only one of
-    them. Only a round that was lost may be repeated, with its settings, among the devices of its
-    search.
+    Two sums over the same losses reveal, by subtraction, the devices in only one of them. Only a
+    lost round may be repeated, with its settings, among the devices of its search.
 retry.aborted low design A20: a round was aborted after sums were released
     A server that aborts at will gets the earlier sums for nothing.
 """
@@ -114,7 +119,9 @@ class Differences(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._differencing = Differencing(premises.expected.min_difference)
+        self._cohorts: dict[bytes, bytes] = {}  # each is kept once
+        # by model and question: where each cohort was first
+        self._asked: dict[bytes, dict[Question | None, dict[bytes, Evidence]]] = {}
         self._models: dict[bytes, PastModel] = {}
 
     def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
@@ -129,7 +136,7 @@ class Differences(Check):
         """Look at a round's sums, level by level."""
         round_ = over.view
         kept = self._premises.rounds.kept.get(round_.number)
-        outcomes = () if kept is None else kept.outcomes or ()
+        outcomes = kept.outcomes if kept and kept.outcomes else ()
         changed = {level for level, one in enumerate(outcomes) if one.update is not None}
         for session in round_.sessions.values():
             for level in session.by_level():
@@ -160,23 +167,52 @@ class Differences(Check):
         answered = frozenset[int]().union(*(one.devices for one in earlier))
         known, again = answered & shown, answered & now.devices
         if known and not (most > 1 and may_answer(earlier, level, shown, most)):
-            detail = f"{len(known)} devices had answered in round {past.place.round}"
-            detail += f", and {len(again)} answered again" if again else "; none answered again"
+            detail = f"{len(known)} devices had answered in round {past.place.round}, "
+            detail += f"and {len(again)} answered again"
             severity = None if again else Severity.LOW
             yield RULES.found("retry.one-model", detail, [place, past.place], severity)
         if now.devices:
             past.rounds.append(now)
 
     def _sums(self, level: SessionView, model: bytes) -> Iterator[Finding]:
+        """The sums over a model, with their questions in order."""
         for _, slot in sorted(level.slots.items()):
-            question = slot.question
-            if question is None:
-                continue
-            asked = type(question).__name__.encode() + question.canonical()
-            for released in slot.sums:
-                ids = released.contributors.tolist()
-                for close in self._differencing.add(asked, model, ids, place_of(released)):
-                    yield _difference(close, is_update=isinstance(question, Threshold))
+            for released in slot.sums if slot.question else ():
+                yield from self._compared(slot.question, model, released)
+
+    def _compared(
+        self, question: Question | None, model: bytes, released: Sum
+    ) -> Iterator[Finding]:
+        """Compare a released sum with all earlier ones over its model.
+
+        A cohort that was asked the same question before says nothing new. Two cohorts are reported
+        once for each question that both were asked, and otherwise once, at the first places.
+        """
+        devices, place = np.unique(released.contributors), place_of(released)
+        cohort = self._cohorts.setdefault(devices.tobytes(), devices.tobytes())
+        related = self._asked.setdefault(model, {})
+        asked = related.setdefault(question, {})
+        if not cohort or cohort in asked:
+            return
+        earlier: dict[bytes, Evidence] = {}
+        for cohorts in (
+            *reversed(related.values()),
+            asked,
+        ):  # the first of each, or of the question
+            earlier |= cohorts
+        is_new = cohort not in earlier
+        asked[cohort] = place
+        for other, first in earlier.items():
+            before = np.frombuffer(other, devices.dtype)
+            apart = np.setxor1d(before, devices, assume_unique=True).tolist()
+            is_same = other in asked
+            if (is_same or is_new) and 0 < len(apart) < self._premises.expected.min_difference:
+                is_alike = is_same or isinstance(question, Query)
+                rule = "sums.differ-by-few" if is_alike else "sums.search-and-update"
+                related_by = "question" if is_same else "model"
+                some = ", ".join(map(str, apart[:_SHOWN]))
+                detail = f"same {related_by}; they differ by {len(apart)}: devices {some}"
+                yield RULES.found(rule, detail, [place, first])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that have messages."""
@@ -187,13 +223,3 @@ class Differences(Check):
 def _settings(level: SessionView) -> RoundConfig | None:
     """What a level announces, but for the round's number."""
     return None if level.config is None else replace(level.config, round_index=0)
-
-
-def _difference(difference: Difference, *, is_update: bool) -> Finding:
-    devices = ", ".join(map(str, difference.devices[:_SHOWN]))
-    places = [difference.second, difference.first]
-    if difference.is_same or not is_update:
-        related = "same question" if difference.is_same else "same family"
-        detail = f"{related}; they differ by {len(difference.devices)}: devices {devices}"
-        return RULES.found("sums.differ-by-few", detail, places)
-    return RULES.found("sums.search-and-update", f"without devices {devices}", places)

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import keys, pedersen, ring, signing
-from deltafl.secagg.messages import AdvertiseKeys, MaskedInput
+from deltafl.secagg import keys, pedersen, ring, signing, wire
+from deltafl.secagg.messages import AdvertiseKeys, MaskedInput, SumOpening
 from deltafl.secagg.params import ClientId
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
@@ -112,16 +112,21 @@ class RandomFields(Check):
 
     def on_sum(self, released: ReleasedSum) -> tuple[()]:
         """Take in the secrets that were rebuilt for it."""
-        replayed, place = released.replayed, place_of(released.record)
-        if replayed is None:
+        again, place = released.again, place_of(released.record)
+        if again is None or released.slot is None:
             return ()
-        for device, secret in replayed.rebuilt():
-            whose = f"device {device}'s "
-            self._add(_SECRETS, (whose, as_rows([secret]), place))
-            self._rebuilt.append((whose, secret, device in replayed.keys))
-        if released.slot is not None and replayed.packed:
-            session, slot = released.slot
-            self._packed[session.params.tag, slot.index] = replayed.packed, place
+        (session, slot), recovered = released.slot, again.recovered
+        if recovered is not None:
+            ids = session.ids.tolist()
+            lost = {position: pair.secret for position, pair in recovered.mask_keys.items()}
+            for position, secret in (*recovered.seeds.items(), *lost.items()):
+                whose = f"device {ids[position]}'s "
+                self._add(_SECRETS, (whose, as_rows([secret]), place))
+                self._rebuilt.append((whose, secret, position in lost))
+        if again.opening is not None:
+            opening = wire.decode(again.opening, session.params)
+            if isinstance(opening, SumOpening):
+                self._packed[session.params.tag, slot.index] = opening.packed, place
         return ()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:

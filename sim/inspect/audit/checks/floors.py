@@ -9,7 +9,7 @@ from deltafl.secagg import PeerError
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.expected import Expected
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.searches import tail_of, update_of
 from deltafl.sim.inspect.audit.views import SessionView, place_of
@@ -21,13 +21,11 @@ cohort.below-floor high settings A4: a sum was released over fewer devices than 
 parameters.below-policy high settings A19: the parameters of a session fall short of the policy
     Fewer colluding devices than assumed can rebuild a device's secrets.
 round.below-policy high settings A14: a round asks more than devices accept
-    The sums of such a round can be about few devices: a grid of losses that is too fine, too many
-    pivots, a clip that only one device reaches, levels that differ by one.
+    Its sums can be about few devices: by a fine grid, many pivots, a low clip, levels alike.
 policy.looser low settings A14: devices accept more than they usually do
     The settings of the run let its devices answer what devices elsewhere refuse.
 search.unverified high settings A19: a search is not verified although the server may be active
-    Devices cannot check the sums. The server can announce any threshold, and single out the
-    device with the largest loss.
+    The server can announce any threshold, and single out the device with the largest loss.
 sums.small-tail high settings A19: few devices passed the filter
     The sum of updates covers only these few devices. If there is only one, the sum is its update.
 """
@@ -42,13 +40,16 @@ class Floors(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._has_told = False
+        self._looser = premises.expected.looser  # not said yet
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at a round's sessions and sums."""
         expected = self._premises.expected
         for session in over.view.sessions.values():
-            yield from self._looser(session.announcements[0].place)
+            if self._looser:
+                detail = f"they accept {', '.join(self._looser)}"
+                yield RULES.found("policy.looser", detail, [session.announcements[0].place])
+                self._looser = ()
             yield from _below_policy(session, expected.policy)
             yield from _unverified(session, expected)
             for level in session.by_level():
@@ -57,24 +58,14 @@ class Floors(Check):
         for released in over.view.sums:
             count = len(released.contributors)
             if count < floor:
-                detail = (
-                    f"slot {released.slot}: a sum over {count} devices, but the floor is {floor}"
-                )
+                detail = f"slot {released.slot}: a sum over {count} devices; the floor is {floor}"
                 yield RULES.found("cohort.below-floor", detail, [place_of(released)])
-
-    def _looser(self, place: Evidence) -> Iterator[Finding]:
-        """What the settings allow devices to accept, once."""
-        looser = () if self._has_told else self._premises.expected.looser
-        self._has_told = True
-        if looser:
-            yield RULES.found("policy.looser", f"they accept {', '.join(looser)}", [place])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that have messages."""
-        expected = self._premises.expected
-        honest = expected.policy.min_honest_tail
-        floors = f"{expected.policy.min_cohort} in a cohort, {honest} honest ones in a tail"
-        return Coverage(tally.whole, floors)
+        policy = self._premises.expected.policy
+        cohort, honest = policy.min_cohort, policy.min_honest_tail
+        return Coverage(tally.whole, f"{cohort} in a cohort, {honest} honest ones in a tail")
 
 
 def _below_policy(session: SessionView, policy: RoundPolicy) -> Iterator[Finding]:
@@ -94,15 +85,13 @@ def _unverified(session: SessionView, expected: Expected) -> Iterator[Finding]:
     levels = session.levels
     if not expected.is_active or levels is None:
         return
-    place = session.announcements[0].place
     severity = Severity.LOW if expected.policy.unverified_if_active else None
-    believed = {
-        "threshold": not levels.can_be_followed,
-        "radius": levels.common.update.radius is not None,
-    }
-    for what in (name for name, is_so in believed.items() if is_so):
-        detail = f"devices have to believe the {what} that they are told"
-        yield RULES.found("search.unverified", detail, [place], severity)
+    has_radius = levels.common.update.radius is not None
+    for what, is_so in (("threshold", not levels.can_be_followed), ("radius", has_radius)):
+        if is_so:
+            detail = f"devices have to believe the {what} that they are told"
+            places = [session.announcements[0].place]
+            yield RULES.found("search.unverified", detail, places, severity)
 
 
 def _small_tail(level: SessionView, expected: Expected) -> Iterator[Finding]:
@@ -110,8 +99,7 @@ def _small_tail(level: SessionView, expected: Expected) -> Iterator[Finding]:
     update, tail = update_of(level), tail_of(level)
     fewest = expected.policy.min_tail(level.params.num_invited)
     if update is not None and tail is not None and 0 < tail.count < fewest:
-        devices = "one device" if tail.count == 1 else f"{tail.count} devices"
-        detail = f"{devices} of {len(update.contributors)} passed the filter, and the floor "
-        detail += f"is {fewest}, those that may collude among them"
+        detail = f"devices that passed the filter: {tail.count} of {len(update.contributors)}; the "
+        detail += f"floor is {fewest}, those that may collude among them"
         severity = Severity.CRITICAL if tail.count == 1 else None
         yield RULES.found("sums.small-tail", detail, [place_of(update)], severity)

@@ -1,10 +1,8 @@
 """What follows from the sums that the server learnt, also where everybody is honest?"""
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -30,7 +28,6 @@ from deltafl.sim.inspect.audit.participation import follows
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.searches import (
     ATTACKED,
-    Attacked,
     attack,
     counted,
     searched,
@@ -39,19 +36,16 @@ from deltafl.sim.inspect.audit.searches import (
     view_of,
 )
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
-from deltafl.sim.inspect.audit.views import RoundView, SessionView
+from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.inspect.leakage.observations import SearchView
-from deltafl.sim.record.transcript import Sum
 from deltafl.sim.run.accounting import DELTA, epsilon_of, rho_of, rho_of_update
 
 RULES: Final = Rules.read(
     """\
 participation.solvable low settings A11: updates could be solved for over many rounds
-    If a device's update stayed the same from round to round, the server could compute it from the
-    sums.
+    If a device's update stayed the same, the server could compute it from the sums.
 participation.above-limit high server A11: a device answered for more models than its limit
-    What sums reveal of a device adds up over its rounds, so more is known of it than its limit
-    was to allow.
+    What sums reveal of a device adds up over rounds: more is known than its limit was to allow.
 search.losses-found high settings A14: the losses of a cohort follow from the sums of its search
     The server knows the losses. If it knows the weights, it also knows whose losses they are.
 search.narrow info design A14: what the searches gave away
@@ -62,43 +56,27 @@ search.narrow info design A14: what the searches gave away
 _SHOWN: Final = 5
 
 
-@dataclass(slots=True)
-class _Singles:
+_Places = tuple[Mapping[int, Intervals] | None, int | None, float]
+"""Of a round and level: the intervals in which each device can be, in ticks, None if that was too
+much to work out; the lowest tick that passes, None where it is not known how many did; and the
+length of a tick, in nats."""
+
+
+def _singles(levels: Sequence[_Places]) -> SingleFacts:
     """Of whom something single followed from one round."""
-
-    passed: set[int] = field(default_factory=set)
-    located: set[int] = field(default_factory=set)
-    narrowest: float = math.inf
-    rounds: int = 0
-    left_out: int = 0
-
-    def add(self, possible: Mapping[int, Intervals] | None, pivot: int | None, tick: float) -> None:
-        """Take in where each device can be; None if that was too much to work out.
-
-        Args:
-            possible: The intervals of each device, in ticks.
-            pivot: The lowest tick that passes; None where it is not known how many did.
-            tick: Its length, in nats.
-        """
-        hulls = {
-            one: (open_[0][0], open_[-1][1]) for one, open_ in (possible or {}).items() if open_
-        }
-        self.rounds += bool(hulls)
-        self.left_out += not hulls
+    passed, located, widths = set[int](), set[int](), list[float]()
+    for possible, pivot, tick in levels:
+        every = (possible or {}).items()
+        hulls = {one: (open_[0][0], open_[-1][1]) for one, open_ in every if open_}
         ends = {end for hull in hulls.values() for end in hull}
         for device, (low, high) in hulls.items():
             if pivot is not None and not low < pivot < high:
-                self.passed.add(device)
+                passed.add(device)
             if (low, high) != (min(ends), max(ends)):
-                self.located.add(device)
-            self.narrowest = min(self.narrowest, (high - low) * tick)
-
-    def facts(self) -> SingleFacts:
-        """The figures."""
-        narrowest = self.narrowest if self.rounds else None
-        return SingleFacts(
-            len(self.passed), len(self.located), narrowest, self.rounds, self.left_out
-        )
+                located.add(device)
+        widths += [min(high - low for low, high in hulls.values()) * tick] if hulls else []
+    narrowest, left_out = min(widths, default=None), len(levels) - len(widths)
+    return SingleFacts(len(passed), len(located), narrowest, len(widths), left_out)
 
 
 class GivenAway(Check):
@@ -111,20 +89,20 @@ class GivenAway(Check):
         super().__init__(premises)
         self._answered = Counter[int]()
         self._devices: set[int] = set()
-        self._sums, self._noisy_sums, self._untold, self._invited = 0, 0, 0, 0
-        self._smallest: list[tuple[int, int]] = []  # devices, and the round
+        self._invited = 0
+        self._sizes: list[tuple[int, int]] = []  # the smallest: devices, and the round
+        self._counts = Counter[str]()  # of sums, and of searches that were not attacked
         self._updates: list[tuple[int, npt.NDArray[np.uint32]]] = []
         self._weights: list[tuple[int, npt.NDArray[np.uint32]]] = []
-        self._single, self._with_weights = _Singles(), _Singles()
+        self._single: list[_Places] = []
+        self._with_weights: list[_Places] = []
         self._rho = Counter[int]()
         self._searches: list[SearchFacts] = []
-        self._noise = Counter[tuple[str, str]]()
-        self._without_weights, self._not_attacked = 0, 0
         self._facts = GivenAwayFacts()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at a round's sums, level by level."""
-        number, tails = over.view.number, list[tuple[Sum, int]]()
+        number, tails = over.view.number, dict[int, int]()  # of sums of updates, by identity
         for session in over.view.sessions.values():
             self._invited = max(self._invited, session.params.num_invited)
             for level in session.by_level():
@@ -133,23 +111,17 @@ class GivenAway(Check):
                     self._spend(level, level.config)
                     self._equations(number, level, level.config)
                     yield from self._search(over, level)
-                if (update := update_of(level)) and (tail := tail_of(level)):
-                    tails.append((update, tail.count))
-        self._sizes(over.view, tails)
-
-    def _sizes(self, round_: RoundView, tails: Sequence[tuple[Sum, int]]) -> None:
-        """Note over how many devices each sum, and the difference of two levels' tails, is."""
-        counts = {id(update): count for update, count in tails}
-        cohorts = [(id(one), len(one.contributors)) for one in round_.sums]
-        sizes = [min(size, counts.get(one, size)) for one, size in cohorts]
-        sizes += [abs(a - b) for (_, a), (_, b) in itertools.combinations(tails, 2)]
-        found = [(size, round_.number) for size in sizes if size]
-        self._smallest = sorted([*found, *self._smallest])[:1]
-        self._sums += len(round_.sums)
-        self._untold += 0 if round_.sessions else len(round_.sums)
-        for released in round_.sums:
+                if tail := tail_of(level):
+                    tails[id(update_of(level))] = tail.count
+        apart = [abs(a - b) for a, b in itertools.combinations(tails.values(), 2)]
+        for released in over.view.sums:
+            size = len(released.contributors)
+            apart.append(min(size, tails.get(id(released), size)))
+            self._invited = max(self._invited, size)
             self._devices.update(released.contributors.tolist())
-            self._invited = max(self._invited, len(released.contributors))
+        self._sizes = sorted([*((size, number) for size in apart if size), *self._sizes])[:1]
+        self._counts["all"] += len(over.view.sums)
+        self._counts["untold"] += 0 if over.view.sessions else len(over.view.sums)
 
     def _limits(self, level: SessionView) -> Iterator[Finding]:
         """Count for how many models each device has answered."""
@@ -159,28 +131,21 @@ class GivenAway(Check):
         above = sorted(device for device in came if self._answered[device] > most)
         if most and above:
             times = max(self._answered[device] for device in above)
-            yield RULES.found(
-                "participation.above-limit",
-                f"devices {_listed(above)} answered for up to {times} models, and "
-                f"max_participations={most}",
-                [came[device].place for device in above],
-            )
+            detail = f"devices {_listed(above)} answered for up to {times} models, and "
+            detail += f"max_participations={most}"
+            places = [came[device].place for device in above]
+            yield RULES.found("participation.above-limit", detail, places)
 
     def _spend(self, level: SessionView, config: RoundConfig) -> None:
         """Add what noisy sums of a round cost each device that was asked, as `accounting` does."""
         rho = 0.0
         if (noise := config.noise) is not None:
-            told = f"variance {noise.variance}, due from {noise.num_devices} devices"
-            self._noise["search", told] += 1
             rho += rho_of(noise, NoisyHistogram(noise).num_bins)
-            self._noisy_sums += sum(
-                len(slot.sums) for slot in level.slots.values() if isinstance(slot.question, Query)
-            )
+            asked = (slot for slot in level.slots.values() if isinstance(slot.question, Query))
+            self._counts["noisy"] += sum(len(slot.sums) for slot in asked)
         if (hiding := config.update.noise) is not None:
-            told = f"{hiding.deviation} steps a device, due from {hiding.num_devices} devices"
-            self._noise["updates", f"{told}, at a norm of {hiding.norm:g}"] += 1
             rho += rho_of_update(hiding, Sizes.of(config.update_length, config.cohort_size))
-            self._noisy_sums += update_of(level) is not None
+            self._counts["noisy"] += update_of(level) is not None
         if rho:
             self._rho.update({seen.record.peer: rho for seen in level.announcements})
 
@@ -203,11 +168,13 @@ class GivenAway(Check):
         attacked = attack(over.view.number, view, searched(level), truth)
         if attacked is None:
             return
-        self._searches.append(attacked.facts)
-        self._without_weights += attacked.lacks_weights and not attacked.found
-        self._not_attacked += view.devices > ATTACKED and view.method == "mm"
+        facts, place = attacked.facts, level.announcements[0].place
+        self._searches.append(facts)
+        self._counts["without weights"] += attacked.lacks_weights and not attacked.found
+        self._counts["not attacked"] += view.devices > ATTACKED and view.method == "mm"
         if attacked.found:
-            yield _losses_found(attacked, level.announcements[0].place)
+            detail = f"all {facts.devices} losses, {attacked.found}, from {facts.queries} queries"
+            yield RULES.found("search.losses-found", f"{detail} by {facts.method}", [place])
 
     def _locate(self, view: SearchView, level: SessionView, truth: TruthOfRound) -> None:
         known, config = counted(view, level), view.config
@@ -215,44 +182,41 @@ class GivenAway(Check):
             return
         tick = 2.0**-config.search.grid.resolution_bits
         pivot = known.pivot if known.updated else None
-        self._single.add(known.possible(), pivot, tick)
+        self._single.append((known.possible(), pivot, tick))
         if truth.keys() >= set(known.searched):
             own = {one: min(truth[one].weight, config.max_weight) for one in known.searched}
             weights = {one: (config.search.weighting.of(n), n) for one, n in own.items()}
-            self._with_weights.add(known.possible_by(weights), pivot, tick)
+            self._with_weights.append((known.possible_by(weights), pivot, tick))
 
     def on_end(self) -> Iterator[Finding]:
         """Say what follows over all rounds, and that each search reveals something."""
         policy, config = self._premises.expected.policy, self._premises.source.config
         colluding = at_most(policy.colluding_rate, self._invited)
         updates, solved = follows(self._updates, colluding)
-        weights, _ = follows(self._weights, colluding)
         delta = DELTA if config is None else config.dp.delta
-        size, where = self._smallest[0] if self._smallest else (None, None)
-        weighed = self._with_weights
+        size, where = self._sizes[0] if self._sizes else (None, None)
         self._facts = GivenAwayFacts(
             devices=len(self._devices),
-            sums=self._sums,
-            noisy=self._noisy_sums,
-            untold=self._untold,
+            sums=self._counts["all"],
+            noisy=self._counts["noisy"],
+            untold=self._counts["untold"],
             colluding=colluding,
             smallest=size,
             smallest_round=where,
-            single=self._single.facts(),
-            with_weights=weighed.facts() if weighed.rounds + weighed.left_out else None,
-            weights=weights,
+            single=_singles(self._single),
+            with_weights=_singles(self._with_weights) if self._with_weights else None,
+            weights=follows(self._weights, colluding)[0],
             updates=updates,
             epsilon=epsilon_of(max(self._rho.values()), delta) if self._rho else None,
             delta=delta,
         )
-        if solved.rounds:
-            device, used = next(iter(solved.rounds.items()))
-            detail = (
-                f"{len(solved.rounds)} of {updates.devices} devices, such as device {device} from "
-                f"rounds {_listed(used)}"
+        if solved:
+            device, used = next(iter(solved.items()))
+            detail = f"{len(solved)} of {updates.devices} devices, such as device {device} from "
+            rounds = sorted({used[-1] for used in solved.values()})
+            yield RULES.found(
+                "participation.solvable", f"{detail}rounds {_listed(used)}", map(Evidence, rounds)
             )
-            rounds = sorted({used[-1] for used in solved.rounds.values()})
-            yield RULES.found("participation.solvable", detail, map(Evidence, rounds))
         if self._searches:
             queries = sum(facts.queries for facts in self._searches)
             detail = f"{len(self._searches)} searches, {queries} queries; see the table of searches"
@@ -261,46 +225,24 @@ class GivenAway(Check):
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that have messages; whom a sum is over is known in others, too."""
-        exact = len(self._searches)
-        detail = f"{self._sums} sums, {self._noisy_sums} with noise; {exact} searches without"
-        return Coverage(tally.whole, detail, self._sums)
+        sums, noisy, exact = self._facts.sums, self._facts.noisy, len(self._searches)
+        detail = f"{sums} sums, {noisy} with noise; {exact} searches without"
+        return Coverage(tally.whole, detail, sums)
 
     def unchecked(self) -> Iterator[str]:
         """Attacks that were not made."""
-        if self._without_weights:
-            yield (
-                f"whether the losses of {self._without_weights} searches follow for a server that "
-                "knows the devices' weights: no truth file says what they are"
-            )
-        if self._not_attacked:
-            yield (
-                f"whether the sums of {self._not_attacked} searches by mm can be solved for the "
-                f"losses: that is tried for cohorts of at most {ATTACKED} devices"
-            )
+        if number := self._counts["without weights"]:
+            known = "with the weights, which no truth file has"
+            yield f"whether the losses of {number} searches follow {known}"
+        if number := self._counts["not attacked"]:
+            solved = f"can be solved for the losses: over {ATTACKED} devices"
+            yield f"whether the sums of {number} searches by mm {solved}"
         if left := len(self._updates) - self._facts.updates.sums:
             yield f"the last {left} sums of updates, over all rounds together: too many"
 
     def facts(self) -> CheckFacts:
-        """The figures, the searches, and the noise."""
-        noise = [
-            (f"noise of the {what}", f"{told}, in {rounds} rounds")
-            for (what, told), rounds in self._noise.items()
-        ]
-        return {
-            "searches": tuple(self._searches),
-            "noise": tuple(noise),
-            "given_away": self._facts,
-        }
-
-
-def _losses_found(attacked: Attacked, place: Evidence) -> Finding:
-    facts = attacked.facts
-    how = "to the tick" if attacked.within < 2**-30 else f"to within {attacked.within:.1g} nats"
-    detail = (
-        f"all {facts.devices} losses, {how}, {attacked.found}, from {facts.queries} queries by "
-        f"{facts.method}"
-    )
-    return RULES.found("search.losses-found", detail, [place])
+        """The figures, and the searches."""
+        return {"searches": tuple(self._searches), "given_away": self._facts}
 
 
 def _listed(numbers: Sequence[int]) -> str:

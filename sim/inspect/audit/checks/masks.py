@@ -183,17 +183,22 @@ class MaskedBytes(Check):
         """Remove the masks that the server can remove, and test what is left."""
         alike: dict[tuple[bytes, tuple[int, ...]], list[Left]] = defaultdict(list)
         for (tag, _), one in self._slots.items():
-            if one.released is None or one.released.replayed is None:
+            if one.released is None or one.released.again is None:
                 continue
-            replayed, summed = one.released.replayed, one.released.record.contributors.tolist()
+            recovered, summed = (
+                one.released.again.recovered,
+                one.released.record.contributors.tolist(),
+            )
             heads = {device: head for device, (_, head, _) in one.heads.items()}
-            left = without_known_masks(heads, one.session, one.view, replayed)
+            left = without_known_masks(heads, one.session, one.view, recovered)
             self._left += len(left)
             known = sorted(left.keys() & set(summed))[:MAX_DEVICES]
             tested = {tuple(known): place_of(one.released.record)}
-            if len(known) < 2 or replayed.total is None:
+            if len(known) < 2:
                 tested = {}
-            late = left.keys() & replayed.keys
+            ids = one.session.ids.tolist()
+            lost = recovered.mask_keys if recovered is not None else ()
+            late = left.keys() & {ids[position] for position in lost}
             tested |= {(device,): one.heads[device][2] for device in late}
             for devices, place in tested.items():
                 for device in devices:

@@ -26,8 +26,8 @@ from deltafl.secagg.errors import PeerError
 from deltafl.secagg.graph import Positions
 from deltafl.secagg.masks import subtracts
 from deltafl.secagg.ring import Vector
+from deltafl.secagg.unmasking import Recovered
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.replay import Replayed
 from deltafl.sim.inspect.audit.tails import Counts, Floats, heads_before_tails
 from deltafl.sim.inspect.audit.views import SessionView, SlotView
 
@@ -83,7 +83,7 @@ def small_words(words: Vector, bits: int) -> Floats:
 
 
 def without_known_masks(
-    heads: Mapping[int, Vector], session: SessionView, slot: SlotView, replayed: Replayed
+    heads: Mapping[int, Vector], session: SessionView, slot: SlotView, recovered: Recovered | None
 ) -> dict[int, Vector]:
     """What is left of vectors without the masks that follow from rebuilt secrets.
 
@@ -91,26 +91,26 @@ def without_known_masks(
         heads: The first words of the vectors of a slot, by device; they are not changed.
         session: Their session.
         slot: Their slot.
-        replayed: The secrets that were rebuilt for its sum.
+        recovered: The secrets that were rebuilt for its sum; None in a whole slot.
 
     Returns:
         Of the devices whose seed was rebuilt, or, in a whole slot, of all; and of those whose key
         was, without all masks but their self masks. None if a key is of low order.
     """
-    if session.is_whole_slot(slot):
+    if recovered is None:
         return dict(heads)
     context = session.slot_context(slot)
     if context is None or slot.members is None:
         return {}
     added: dict[int, list[bytes]] = defaultdict(list)
     subtracted: dict[int, list[bytes]] = defaultdict(list)
-    for device, seed in replayed.secrets.items():
-        subtracted[device].append(context.self_mask_key(seed))
     column, ids = session.params.columns[slot.index], session.ids.tolist()
+    for position, seed in recovered.seeds.items():
+        subtracted[ids[position]].append(context.self_mask_key(seed))
     public = {one: message.mask_keys[column] for one, message, _ in session.advertised()}
     members = set(np.flatnonzero(slot.members).tolist())
-    for lost, pair in replayed.keys.items():
-        at = session.positions[lost]
+    for at, pair in recovered.mask_keys.items():
+        lost = ids[at]
         near = [p for p in session.graph.neighbours(at).tolist() if p in members]
         near = [p for p in near if ids[p] in public]
         try:
@@ -120,7 +120,7 @@ def without_known_masks(
         for shared in agreed:
             peer, key = ids[shared.peer], shared.key()
             (added if subtracts(at, shared.peer) else subtracted)[lost].append(key)
-            if peer in replayed.secrets:
+            if shared.peer in recovered.seeds:
                 (subtracted if subtracts(at, shared.peer) else added)[peer].append(key)
     left = {one: heads[one].copy() for one in heads if one in subtracted or one in added}
     for device, words in left.items():
