@@ -199,8 +199,8 @@ def test_the_command_that_a_report_names_makes_the_same_report(capsys, transcrip
     first = json.loads(said(capsys, transcript, *flags, "--json", code=0).out)
     commands = [shlex.split(command) for command in first["reproduce"]]
     assert {words[0] for words in commands} == {"deltafl"}
-    (again,) = [words for words in commands if words[-1] == "--json"]
-    assert json.loads(said(capsys, *again[2:], code=0).out) == first
+    (again,) = commands
+    assert json.loads(said(capsys, *again[2:], "--json", code=0).out) == first
 
 
 def test_an_interruption_ends_it_without_a_trace(monkeypatch, capsys, transcript):
@@ -258,35 +258,33 @@ def test_of_many_findings_the_first_are_told_and_the_others_counted(
     assert "11 more" in out
 
 
-def test_the_bar_is_drawn_where_it_can_be_seen(monkeypatch, transcript):
+def test_the_bar_is_drawn_where_it_can_be_seen(monkeypatch, transcript, run):
     drawn = []
 
     class Bar:
-        n = 0
+        n, total = 0, None
 
         def __init__(self, **settings):
-            drawn.append(settings)
+            drawn.append(settings["quiet"])
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            drawn.append((self.n, self.total))
 
         def set_postfix_str(self, text, **_):
-            drawn.append(text)
+            assert text in ("round 0", "round 1")
 
         def update(self, step):
             self.n += step
-            drawn.append(self.n)
-
-        def close(self):
-            drawn.append("closed")
 
     monkeypatch.setattr(cli, "Bar", Bar)
-    main(["audit", transcript])
-    assert drawn[0]["quiet"] is False
-    assert drawn[-2:] == [drawn[0]["total"], "closed"]
-    drawn.clear()
-    main(["audit", transcript, "--quiet"])
-    assert drawn[0]["quiet"] is True
-    drawn.clear()
-    main(["audit", transcript, "--json"])
-    assert drawn[0]["quiet"] is True
+    for flags, quiet in (([], False), (["--quiet"], True), (["--json"], True)):
+        drawn.clear()
+        main(["audit", transcript, *flags])
+        rows = run.mark.num_frames
+        assert drawn == [quiet, (rows, rows)]
 
 
 def test_help_names_exit_codes_and_examples(capsys):

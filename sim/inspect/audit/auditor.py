@@ -20,10 +20,11 @@ from deltafl.sim.inspect.audit.catalogue import CHECKS
 from deltafl.sim.inspect.audit.check import MaskedVector, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.collected import Findings
 from deltafl.sim.inspect.audit.coverage import Tally, uncovered
+from deltafl.sim.inspect.audit.expected import expected_of
 from deltafl.sim.inspect.audit.facts import no_facts
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
 from deltafl.sim.inspect.audit.inventory import Inventory, Timeline
-from deltafl.sim.inspect.audit.options import Options, expected_of, reproduce
+from deltafl.sim.inspect.audit.options import Options, reproduce
 from deltafl.sim.inspect.audit.preface import LIMITS, facts_of_run, without_truth
 from deltafl.sim.inspect.audit.replay import SlotReplay, masked_vectors
 from deltafl.sim.inspect.audit.report import AuditReport
