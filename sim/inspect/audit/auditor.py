@@ -21,9 +21,9 @@ from deltafl.sim.inspect.audit.check import MaskedVector, Premises, ReleasedSum,
 from deltafl.sim.inspect.audit.collected import Findings
 from deltafl.sim.inspect.audit.coverage import Tally, uncovered
 from deltafl.sim.inspect.audit.expected import expected_of
-from deltafl.sim.inspect.audit.facts import no_facts
+from deltafl.sim.inspect.audit.facts import CheckFacts
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
-from deltafl.sim.inspect.audit.inventory import Inventory, Timeline
+from deltafl.sim.inspect.audit.inventory import Inventory
 from deltafl.sim.inspect.audit.options import Options, reproduce
 from deltafl.sim.inspect.audit.preface import LIMITS, facts_of_run, without_truth
 from deltafl.sim.inspect.audit.replay import SlotReplay, masked_vectors
@@ -114,7 +114,7 @@ class _Audit:
             and not (source.is_in_clear and check.needs_messages)
         )
         self._findings = Findings()
-        self._inventory, self._timeline = Inventory(), Timeline()
+        self._inventory = Inventory()
         self._truth: TruthRounds | None = None
         self._opening: Opening | None = None
         self._round: RoundView | None = None
@@ -179,7 +179,6 @@ class _Audit:
     def _take_message(self, round_: RoundView, record: Message) -> None:
         seen = round_.add(record)
         self._inventory.add(seen)
-        self._timeline.add(seen)
         for check in self._checks:
             self._findings.add_all(check.on_message(seen, round_))
 
@@ -200,7 +199,6 @@ class _Audit:
         self._totals = {}
         self._truth_of_round = truth
         self._digest_of_truth = b"" if self._truth is None else self._truth.digest
-        self._timeline.begin(number)
         return self._round
 
     def _resume(self, record: Resumed) -> None:
@@ -248,7 +246,6 @@ class _Audit:
         place, replayed = round_.add_sum(record), None
         if place is not None:
             session, slot = place
-            self._timeline.add_sum(record, slot.question)
             replayed = self._replay(session, slot).finish()
             slot.shares.clear()
             if replayed.total is not None:
@@ -326,11 +323,11 @@ class _Audit:
 
     def _report(self, size: int) -> AuditReport:
         findings, tally, opening = self._findings.sorted(), self._tally(), self._opening
-        facts = no_facts(self._options.false_alarm_rate)
+        facts = CheckFacts()
         for check in self._checks:
             facts.update(check.facts())
         results = tuple(check.result(findings, tally) for check in self._checks)
-        sums = facts["sums_released"], facts["sums_replayed"]
+        sums = facts.get("sums_released", 0), facts.get("sums_replayed", 0)
         unchecked = [one for check in self._checks for one in check.unchecked()]
         if not (tally.has_truth or self._source.is_in_clear):
             unchecked.insert(0, without_truth(self._source))
@@ -340,24 +337,18 @@ class _Audit:
             record=str(self._source.transcript),
             head=self._digest.hex(),
             run_id=opening.run_id.hex() if opening else "",
-            facts=(*of_run, *facts["noise"]),
+            facts=(*of_run, *facts.pop("noise", ())),
             rounds=tally.rounds,
             full_rounds=tally.whole,
             records=self._num_records,
             size=size,
-            sums_released=sums[0],
-            sums_replayed=sums[1],
             has_truth=tally.has_truth,
             is_silent=opening is not None and opening.mode == SUMS,
             checks=results,
             findings=findings,
             observed=self._inventory.observed(),
-            timeline=self._timeline.steps(),
-            timeline_round=self._timeline.round,
-            searches=facts["searches"],
-            statistics=facts["statistics"],
-            given_away=facts["given_away"],
             not_checked=(*uncovered(results, tally, sums), *unchecked),
             limits=LIMITS,
             reproduce=reproduce(self._source.given, self._options),
+            **facts,
         )

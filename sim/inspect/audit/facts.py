@@ -5,7 +5,7 @@ Plain data: numbers, texts and tuples.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypedDict
+from typing import Final, TypedDict
 
 
 class Outcome(StrEnum):
@@ -83,10 +83,13 @@ class StatisticsFacts:
         bytes_tested: Masked bytes that were tested.
     """
 
-    tests: int
-    smallest_p: float | None
-    false_alarm_rate: float
-    bytes_tested: int
+    tests: int = 0
+    smallest_p: float | None = None
+    false_alarm_rate: float = 0.0
+    bytes_tested: int = 0
+
+
+NOTHING_TESTED: Final = StatisticsFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,9 @@ class GivenAwayFacts:
     delta: float = 0.0
 
 
+NOTHING_GIVEN: Final = GivenAwayFacts()
+
+
 class CheckFacts(TypedDict, total=False):
     """What one check adds to the report; each key comes from one check at most.
 
@@ -194,19 +200,3 @@ class CheckFacts(TypedDict, total=False):
     given_away: GivenAwayFacts
     searches: tuple[SearchFacts, ...]
     noise: tuple[tuple[str, str], ...]
-
-
-def no_facts(false_alarm_rate: float) -> CheckFacts:
-    """What a report says if no check has anything to add.
-
-    Args:
-        false_alarm_rate: For all statistical tests together, in (0, 1).
-    """
-    return {
-        "sums_released": 0,
-        "sums_replayed": 0,
-        "statistics": StatisticsFacts(0, None, false_alarm_rate, 0),
-        "given_away": GivenAwayFacts(),
-        "searches": (),
-        "noise": (),
-    }

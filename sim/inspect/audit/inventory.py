@@ -1,14 +1,11 @@
-"""Everything that passed through the server, by kind, and one round as the server saw it."""
+"""Everything that passed through the server, by kind."""
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Final
 
-from deltafl.protocol.quantile.search import Query
 from deltafl.secagg.wire import Kind
-from deltafl.sim.inspect.audit.report import Observed, TimelineStep
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.views import Question
 from deltafl.sim.record.transcript import Sum
 
 _KINDS: Final = {
@@ -33,90 +30,52 @@ _SUM: Final = ("released sum", "nothing by itself")
 _WORD_BYTES: Final = 8
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All messages of one kind, or what the server derived from them.
+
+    Attributes:
+        kind: What they are, as docs/spec.md calls them.
+        individual: What they tell about a single device: "nothing", "public key", …
+        sent: Whether the server sent them; else it received them.
+        count: Number of messages.
+        size: Their total size, in bytes.
+        smallest: Size of the smallest, in bytes.
+        largest: Size of the largest, in bytes.
+    """
+
+    kind: str
+    individual: str
+    sent: bool
+    count: int
+    size: int
+    smallest: int
+    largest: int
+
+
 class Inventory:
     """Counts messages and sums, by their sizes."""
 
-    _sizes: dict[tuple[bool, Kind | None], Counter[int]] = field(
-        default_factory=lambda: defaultdict(Counter)
-    )
-    _sums: Counter[int] = field(default_factory=Counter)
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[tuple[str, str], bool], Counter[int]] = defaultdict(Counter)
 
     def add(self, seen: Seen) -> None:
         """Count a message."""
-        self._sizes[seen.record.sent, seen.content.kind][seen.record.size] += 1
+        kind = seen.content.kind
+        about = _UNKNOWN if kind is None else _KINDS[kind]
+        self._sizes[about, seen.record.sent][seen.record.size] += 1
 
     def add_sum(self, released: Sum) -> None:
         """Count a sum."""
-        self._sums[released.length * _WORD_BYTES] += 1
+        self._sizes[_SUM, False][released.length * _WORD_BYTES] += 1
 
     def observed(self) -> tuple[Observed, ...]:
-        """The counts: received messages first, then sent messages, then the sums."""
-        order = sorted(self._sizes, key=lambda key: (key[0], -1 if key[1] is None else key[1]))
-        kinds = [(sent, _about(kind), self._sizes[sent, kind]) for sent, kind in order]
+        """The counts, in the order in which each kind first came."""
         return tuple(
-            Observed(name, sent, tells, sizes.total(), _weight(sizes), min(sizes), max(sizes))
-            for sent, (name, tells), sizes in (*kinds, (False, _SUM, self._sums))
-            if sizes
+            Observed(*about, sent, sizes.total(), _weight(sizes), min(sizes), max(sizes))
+            for (about, sent), sizes in self._sizes.items()
         )
-
-
-@dataclass(slots=True)
-class Timeline:
-    """Follows the first recorded round, step by step.
-
-    Attributes:
-        round: Number of that round; None before there is one.
-    """
-
-    round: int | None = None
-    _steps: dict[tuple[Kind | None, bool, int | None], TimelineStep] = field(default_factory=dict)
-
-    def begin(self, number: int) -> None:
-        """Note that a round begins; only the first is followed."""
-        if self.round is None:
-            self.round = number
-
-    def add(self, seen: Seen) -> None:
-        """Add a message to its step: a late one, too, or one to a device that answers at once."""
-        record, content = seen.record, seen.content
-        if record.round != self.round:
-            return
-        key, number = (content.kind, record.sent, content.slot), record.number
-        name, _ = _about(content.kind)
-        new = TimelineStep(name, record.sent, 0, 0, number, number, content.slot, "")
-        step = self._steps.get(key, new)
-        self._steps[key] = replace(
-            step, devices=step.devices + 1, size=step.size + record.size, last_record=number
-        )
-
-    def add_sum(self, released: Sum, question: Question | None) -> None:
-        """Note what the server knew after the last step of a slot, given its question."""
-        if released.round != self.round:
-            return
-        answers = [key for key in self._steps if key[1:] == (False, released.slot)]
-        for key in answers[-1:]:
-            self._steps[key] = replace(self._steps[key], revealed=_knows(question, released))
-
-    def steps(self) -> tuple[TimelineStep, ...]:
-        """The steps, in order."""
-        return tuple(self._steps.values())
-
-
-def _about(kind: Kind | None) -> tuple[str, str]:
-    return _UNKNOWN if kind is None else _KINDS[kind]
 
 
 def _weight(sizes: Counter[int]) -> int:
     return sum(size * count for size, count in sizes.items())
-
-
-def _knows(question: Question | None, released: Sum) -> str:
-    """What a server learns from a sum, in a few words."""
-    count = len(released.contributors)
-    if isinstance(question, Query):
-        pivots = len(question.pivots)
-        return f"ranks of {count} devices at {pivots} {'pivot' if pivots == 1 else 'pivots'}"
-    if question is None:
-        return f"a sum over {count} devices"
-    return f"the sum of updates over those of {count} devices that passed"
