@@ -52,9 +52,7 @@ def test_what_no_audit_shows_is_printed(capsys, transcript):
     out = said(capsys, transcript, code=0).out
     _, _, shown = out.partition("What no audit shows")
     lines = [line.removeprefix("  - ") for line in shown.splitlines()[1:]]
-    assert len(lines) == len(LIMITS)
-    assert all(limit.startswith(line) for line, limit in zip(lines, LIMITS, strict=True))
-    assert "The server wrote the record, and the record shows only what was written down" in lines
+    assert lines == list(LIMITS)
 
 
 def test_the_verdict_is_in_a_box_at_the_top(capsys, transcript):

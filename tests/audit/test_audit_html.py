@@ -170,11 +170,6 @@ def test_a_record_of_sums_says_so_first(pages):
     assert "No message" not in pages["rich"]
 
 
-def test_a_failed_check_is_not_clean_whatever_the_findings():
-    failed = (CheckResult("x", Outcome.FAILED, "y"),)
-    assert verdict(replace(example_reports.clean(), checks=failed)).level == "medium"
-
-
 # findings
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from deltafl.sim.errors import UserError, damaged
-from deltafl.sim.record.labels import read_comparison
 from deltafl.sim.record.record import SUMMARY
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
@@ -66,11 +65,6 @@ def find_source(path: Path, data: Path | None = None) -> Source:
         return Source(path, path)
     directory = RunDirectory(path)
     if not directory.is_run:
-        if compared := read_comparison(path):
-            raise UserError(
-                f"{path} has {len(compared)} runs: audit one of them, "
-                + " or ".join(str(path / run) for run in compared)
-            )
         raise UserError(
             f"{path} is not a run directory (it has no record.sqlite): give one, or a record"
         )

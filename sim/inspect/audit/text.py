@@ -29,8 +29,7 @@ def describe(*reports: AuditReport) -> str:
         lines += [f"  {one.source}: {verdict(one).sentence}" for one in reports]
     for report in reports:
         lines += ["", *_report(report)]
-    lines += ["", "What no audit shows (more with --json or --html):"]
-    lines += [f"  - {one.partition('. ')[0].rstrip('.')}" for one in reports[0].limits]
+    lines += ["", "What no audit shows:", *(f"  - {one}" for one in reports[0].limits)]
     return "\n".join(map(on_one_line, lines))
 
 
