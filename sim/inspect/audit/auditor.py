@@ -323,7 +323,7 @@ class _Audit:
 
     def _report(self, size: int) -> AuditReport:
         findings, tally, opening = self._findings.sorted(), self._tally(), self._opening
-        facts = CheckFacts()
+        facts: CheckFacts = {}
         for check in self._checks:
             facts.update(check.facts())
         results = tuple(check.result(findings, tally) for check in self._checks)

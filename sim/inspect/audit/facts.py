@@ -5,7 +5,7 @@ Plain data: numbers, texts and tuples.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypedDict
+from typing import Any, Final, TypeAlias
 
 
 class Outcome(StrEnum):
@@ -182,21 +182,8 @@ class GivenAwayFacts:
 NOTHING_GIVEN: Final = GivenAwayFacts()
 
 
-class CheckFacts(TypedDict, total=False):
-    """What one check adds to the report; each key comes from one check at most.
+CheckFacts: TypeAlias = dict[str, Any]
+"""What one check adds to the report, by the name of its field; each comes from one check at most.
 
-    Attributes:
-        sums_released: Sums that the server says it learnt.
-        sums_replayed: How many of them were computed again from the messages, and agree.
-        statistics: The tests of masked bytes.
-        given_away: What follows from the sums.
-        searches: What each search gave away.
-        noise: The noise of searches: name and value, both texts.
-    """
-
-    sums_released: int
-    sums_replayed: int
-    statistics: StatisticsFacts
-    given_away: GivenAwayFacts
-    searches: tuple[SearchFacts, ...]
-    noise: tuple[tuple[str, str], ...]
+`noise` is no field: name and value of the noise of searches, both texts, which are added to the
+facts of the run."""

@@ -27,7 +27,6 @@ _KINDS: Final = {
 
 _UNKNOWN: Final = ("unknown", "unknown")
 _SUM: Final = ("released sum", "nothing by itself")
-_WORD_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +66,12 @@ class Inventory:
 
     def add_sum(self, released: Sum) -> None:
         """Count a sum."""
-        self._sizes[_SUM, False][released.length * _WORD_BYTES] += 1
+        self._sizes[_SUM, False][8 * released.length] += 1
 
     def observed(self) -> tuple[Observed, ...]:
         """The counts, in the order in which each kind first came."""
-        return tuple(
-            Observed(*about, sent, sizes.total(), _weight(sizes), min(sizes), max(sizes))
-            for (about, sent), sizes in self._sizes.items()
-        )
-
-
-def _weight(sizes: Counter[int]) -> int:
-    return sum(size * count for size, count in sizes.items())
+        found = []
+        for (about, sent), sizes in self._sizes.items():
+            size = sum(size * count for size, count in sizes.items())
+            found.append(Observed(*about, sent, sizes.total(), size, min(sizes), max(sizes)))
+        return tuple(found)

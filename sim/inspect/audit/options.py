@@ -61,10 +61,9 @@ class Options:
 
 _DESCRIPTION: Final = """\
 Read what the server of a run sent and received, and find out what it saw, which guarantees held,
-and what follows from the sums that were released.
-
-A record is all that is needed. With the file of truth, which only simulations write, devices are
-played again too. Of a folder of runs, all are audited, into one report and one exit code.
+and what follows from the sums that were released. A record is all that is needed. With the file of
+truth, which only simulations write, devices are played again too. Of a folder of runs, all are
+audited.
 """
 _EXAMPLES: Final = """\
 examples:
@@ -74,11 +73,7 @@ examples:
       a record by itself, held to what you know of it
   deltafl audit runs/audited --truth runs/audited/truth.sqlite --html report.html
       a simulation that kept the truth (`deltafl run --transcript full --truth`)
-  deltafl audit leakage --methods all --cohort 3,5,10,30,100
-      what the methods of the search give away, measured
-
-exit codes: 0 nothing found at or above --fail-on; 1 something found; 2 nothing that can be audited
-(no such file, another format or version, a truth file of another run).
+exit codes: 0 nothing found at or above --fail-on; 1 something found; 2 nothing that can be audited.
 Every finding is explained in docs/audit.md.
 """
 
@@ -102,7 +97,7 @@ _WITH_VALUES: Final[Mapping[str, tuple[str, str, Callable[[str], object]]]] = {
     "colluding": ("SHARE", "devices that may collude with it (else 0.1)", within("[0, 1)", float)),
     "min_cohort": (
         "M",
-        "fewest devices in a sum, and in a search (else 5 and 10)",
+        "fewest devices in a sum, and a search (else 5 and 10)",
         within("[2, inf)"),
     ),
     "min_difference": ("M", "fewest devices by which sums may differ (3)", within("[1, inf)")),

@@ -43,11 +43,6 @@ class Source:
         """Whether the run is of an algorithm that masks nothing."""
         return self.config is not None and not self.config.federation.is_private
 
-    @property
-    def is_ideal(self) -> bool:
-        """Whether the run's sums were computed without cryptography, so that it has no messages."""
-        return self.config is not None and self.config.privacy.sums == "ideal"
-
 
 def find_source(path: Path, data: Path | None = None) -> Source:
     """Find out what a path is.
@@ -71,17 +66,8 @@ def find_source(path: Path, data: Path | None = None) -> Source:
     with directory.read() as record:
         config = record.config(checked=False)  # contradictions are findings
         summary = record.json(SUMMARY)
-    arms = config.arms()
-    return Source(
-        path,
-        directory.record,
-        arms[0],
-        head=_stated_head(directory, summary),
-        directory=directory,
-        arms=arms,
-        summary=summary,
-        data=data,
-    )
+    head, arms = _stated_head(directory, summary), config.arms()
+    return Source(path, directory.record, arms[0], head, directory, arms, summary, data)
 
 
 def _stated_head(directory: RunDirectory, summary: Mapping[str, object] | None) -> bytes | None:

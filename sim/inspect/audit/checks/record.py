@@ -18,6 +18,7 @@ from deltafl.sim.record.transcript import (
     RoundEnd,
     Sum,
 )
+from deltafl.sim.settings.config import Sums
 from deltafl.sim.settings.constraints import FULL
 
 RULES: Final = Rules.read(
@@ -133,7 +134,9 @@ class Integrity(Check):
     def _rounds_due(self) -> int:
         """How many rounds there must be; 0 where nothing says so."""
         source = self._premises.source
-        if source.config is None or source.is_ideal or source.summary is None:
+        if source.config is None or source.config.privacy.sums == Sums.IDEAL:
+            return 0
+        if source.summary is None:
             return 0  # without a summary, it may be about to be made longer (`run.unfinished`)
         return source.config.federation.rounds
 
