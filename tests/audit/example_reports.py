@@ -266,21 +266,21 @@ def empty():
 def _observed():
     sums = 60 * (QUERIES + 1)
     rows = (
-        ("session opening", True, "nothing", 1_800, 412, 412),
-        ("key advertisement", False, "public keys", 1_800, 106, 106),
-        ("roster", True, "nothing", 1_800, 2_164, 2_164),
-        ("sealed shares", False, "nothing: the server cannot open them", 1_800, 4_310, 4_310),
-        ("sealed shares, passed on", True, "nothing", 1_800, 4_310, 4_310),
-        ("receipt", False, "whose box held no shares", 1_800, 44, 44),
-        ("slot opening", True, "nothing", 30 * sums, 61, 61),
-        ("masked input", False, "nothing: uniform noise", 30 * sums - 7, 52, VECTOR),
-        ("request for shares", True, "nothing", 30 * sums - 7, 48, 48),
-        ("shares that unmask", False, "its self-mask seed", 30 * sums - 9, 1_480, 1_490),
-        ("sum, derived", False, "nothing beyond the sum", sums, 24, 5_144),
+        ("SessionOpen", True, 1_800, 412, 412),
+        ("AdvertiseKeys", False, 1_800, 106, 106),
+        ("RosterMessage", True, 1_800, 2_164, 2_164),
+        ("ShareKeys", False, 1_800, 4_310, 4_310),
+        ("ShareDelivery", True, 1_800, 4_310, 4_310),
+        ("ShareReceipt", False, 1_800, 44, 44),
+        ("OpenSlot", True, 30 * sums, 61, 61),
+        ("MaskedInput", False, 30 * sums - 7, 52, VECTOR),
+        ("UnmaskRequest", True, 30 * sums - 7, 48, 48),
+        ("UnmaskShares", False, 30 * sums - 9, 1_480, 1_490),
+        ("Sum", False, sums, 24, 5_144),
     )
     return tuple(
-        Observed(kind, tells, sent, many, many * (least + most) // 2, least, most)
-        for kind, sent, tells, many, least, most in rows
+        Observed(kind, sent, many, many * (least + most) // 2, least, most)
+        for kind, sent, many, least, most in rows
     )
 
 

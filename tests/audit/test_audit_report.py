@@ -44,11 +44,11 @@ def records(run):
 def test_everything_that_passed_is_counted_once(report, records):
     messages = [record for record in records if isinstance(record, Message)]
     sums = [record for record in records if isinstance(record, Sum)]
-    (released,) = (kind for kind in report.observed if kind.kind == "released sum")
+    (released,) = (kind for kind in report.observed if kind.kind == "Sum")
     observed = [kind for kind in report.observed if kind is not released]
     assert sum(kind.count for kind in observed) == len(messages)
     assert sum(kind.size for kind in observed) == sum(message.size for message in messages)
-    assert [kind.kind for kind in observed[:3]] == ["announcement", "key advertisement", "roster"]
+    assert [kind.kind for kind in observed[:3]] == ["SessionOpen", "AdvertiseKeys", "RosterMessage"]
     for sent in (True, False):
         count = sum(kind.count for kind in observed if kind.sent == sent)
         assert count == sum(message.sent == sent for message in messages)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import Adversary
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.source import Source
@@ -26,11 +25,6 @@ class Expected:
     policy: RoundPolicy
     min_difference: int
     looser: tuple[str, ...] = ()
-
-    @property
-    def is_active(self) -> bool:
-        """Whether the server may depart from the protocol."""
-        return self.policy.adversary is Adversary.ACTIVE
 
 
 def expected_of(source: Source, options: Options) -> Expected:
