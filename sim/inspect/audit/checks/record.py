@@ -38,11 +38,9 @@ record.unfinished medium record A24: the file has no closing record
 record.head-differs high record A24: the digest of the file is not the one that the run states
     The file may not be the one that the run wrote.
 record.unasked high record A24: an answer was recorded without its question
-    The message that the server sent to get the answer is missing from the record, and may have
-    been a lie.
+    The message that the server sent to get it is not in the record, and may have been a lie.
 record.no-messages medium settings A24: no messages passed through the server
-    Nothing can be said about the privacy of devices: the sums were computed without cryptography,
-    or the record belongs to another run.
+    Nothing can be said about privacy: sums were computed without cryptography, or elsewhere.
 """
 )
 
