@@ -6,7 +6,7 @@ have one, and the strict readers refuse others.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -15,15 +15,16 @@ import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.selection import Threshold
+from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.arrival import Orders
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.rules import Rules
-from deltafl.sim.inspect.audit.steps import SessionStep, steps_of
+from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.tails import Floats, PValue
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound, passes
-from deltafl.sim.inspect.audit.views import SessionView
+from deltafl.sim.inspect.audit.views import RoundView, SessionView
 
 _ORDER: Final = "order of answers and filter"
 _ANSWERS: Final = "missing answers and filter"
@@ -41,6 +42,12 @@ metadata.answers medium device A16: which devices answer depends on which device
 """
 )
 
+
+_ANSWERS_TO: Final = Kind.ADVERTISE - Kind.OPEN
+"""An answer's kind is that of what it answers, plus this."""
+
+_Peers = list[tuple[int, Evidence]]
+"""To whom, or from whom, messages were, and where they are recorded."""
 
 _Values = Mapping[str, Mapping[int, float]]
 """Values of a round's devices, by name and device."""
@@ -92,30 +99,41 @@ class Metadata(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
+        self._passed: dict[tuple[bytes, int, int | None], _Peers] = {}  # in a round
         self._orders: dict[tuple[str, str], tuple[Orders, Evidence]] = {}
         self._missing: dict[str, _Missing] = {}
 
-    def on_round(self, over: RoundOver) -> Iterator[Finding]:
-        """Note who answered, and when."""
-        for session in over.view.sessions.values():
-            if over.truth and session.config is not None:
-                values = _values_of(session, session.config, over.truth)
-                for step in steps_of(session):
-                    self._note(step, values)
-        return iter(())
+    def on_message(self, seen: Seen, round_: RoundView) -> tuple[Finding, ...]:
+        """Note who was asked what, and who answered."""
+        del round_
+        content = seen.content
+        if content.kind is not None and not content.problem:
+            key = content.tag, content.kind, content.slot
+            self._passed.setdefault(key, []).append((seen.record.peer, seen.place))
+        return ()
 
-    def _note(self, step: SessionStep, values: _Values) -> None:
+    def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
+        """Collect what was asked, and answered, in a round."""
+        passed, self._passed = self._passed, {}
+        for (tag, kind, slot), asked in passed.items():
+            session = over.view.sessions.get(tag)
+            if kind > Kind.REQUEST or not over.truth or session is None or session.config is None:
+                continue
+            values = _values_of(session, session.config, over.truth)
+            answers = Kind(kind + _ANSWERS_TO)
+            what = answers.name.lower() + ("" if slot is None else f" of slot {slot}")
+            self._note(what, asked, passed.get((tag, answers, slot), []), values)
+        return ()
+
+    def _note(self, what: str, sent: _Peers, got: _Peers, values: _Values) -> None:
         """Collect the order of the answers of a step, and who did not give one."""
-        known = values["loss"]
+        known, (_, place) = values["loss"], sent[0]
         asked, came = (
-            list(dict.fromkeys(s.record.peer for s in some if s.record.peer in known))
-            for some in (step.sent, step.came)
+            list(dict.fromkeys(peer for peer, _ in some if peer in known)) for some in (sent, got)
         )
-        missing = set(asked) - set(came)
         if not set(came) <= set(asked):
             return  # somebody answered who was not asked; see the order of messages
-        what = step.asks if step.slot is None else f"{step.asks} of slot {step.slot.index}"
-        place = step.sent[0].place
+        missing = set(asked) - set(came)
         for name, of in values.items():
             orders, _ = self._orders.get((what, name), (Orders(), None))
             orders.add([of[d] for d in came], [of[d] for d in asked if d not in missing])
