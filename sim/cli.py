@@ -46,7 +46,7 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "inspect.canaries.cli",
         "measure a lower bound on ε, beside what a differentially private run claims",
     ),
-    ("audit",): ("inspect.audit.flags", "show what the server of a run saw and what it can infer"),
+    ("audit",): ("inspect.audit.options", "show what the server of a run saw and can infer"),
     ("reproduce",): ("reproduce.cli", "reproduce the papers' tables and figures"),
     ("predict",): (
         "run.predict_flags",

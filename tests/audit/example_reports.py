@@ -23,7 +23,8 @@ from deltafl.sim.inspect.audit.facts import (
 )
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.html import render
-from deltafl.sim.inspect.audit.report import AuditReport, Observed, TimelineStep
+from deltafl.sim.inspect.audit.inventory import Observed
+from deltafl.sim.inspect.audit.report import AuditReport
 
 DEVICES = 30
 QUERIES = 6
@@ -75,8 +76,6 @@ def clean():
         ),
         findings=(),
         observed=_observed(),
-        timeline=tuple(_timeline()),
-        timeline_round=12,
         searches=tuple(_searches(60)),
         statistics=StatisticsFacts(3_412, 2.1e-4, 1e-6, 24_340_680),
         given_away=GivenAwayFacts(
@@ -229,8 +228,6 @@ def unchecked():
         checks=(report.checks[0], skipped),
         not_checked=(f"{skipped.name}: {skipped.detail}",),
         statistics=StatisticsFacts(0, None, 1e-6, 0),
-        timeline=(),
-        timeline_round=None,
         searches=(),
     )
 
@@ -242,15 +239,9 @@ def hostile():
     return replace(soiled, searches=tuple(_extreme_searches(soiled.searches)))
 
 
-def crowded(number):
-    """That many findings of one rule, and long tables of everything else."""
-    report = rich()
-    return replace(
-        report,
-        findings=tuple(finding(Severity.HIGH, f"Number {i}.") for i in range(number)),
-        timeline=report.timeline * 40,
-        searches=tuple(_searches(3_000)),
-    )
+def crowded():
+    """A long table of searches."""
+    return replace(rich(), searches=tuple(_searches(3_000)))
 
 
 def empty():
@@ -275,55 +266,22 @@ def empty():
 def _observed():
     sums = 60 * (QUERIES + 1)
     rows = (
-        ("session opening", True, "nothing", 1_800, 412, 412),
-        ("key advertisement", False, "public keys", 1_800, 106, 106),
-        ("roster", True, "nothing", 1_800, 2_164, 2_164),
-        ("sealed shares", False, "nothing: the server cannot open them", 1_800, 4_310, 4_310),
-        ("sealed shares, passed on", True, "nothing", 1_800, 4_310, 4_310),
-        ("receipt", False, "whose box held no shares", 1_800, 44, 44),
-        ("slot opening", True, "nothing", 30 * sums, 61, 61),
-        ("masked input", False, "nothing: uniform noise", 30 * sums - 7, 52, VECTOR),
-        ("request for shares", True, "nothing", 30 * sums - 7, 48, 48),
-        ("shares that unmask", False, "its self-mask seed", 30 * sums - 9, 1_480, 1_490),
-        ("sum, derived", False, "nothing beyond the sum", sums, 24, 5_144),
+        ("SessionOpen", True, 1_800, 412, 412),
+        ("AdvertiseKeys", False, 1_800, 106, 106),
+        ("RosterMessage", True, 1_800, 2_164, 2_164),
+        ("ShareKeys", False, 1_800, 4_310, 4_310),
+        ("ShareDelivery", True, 1_800, 4_310, 4_310),
+        ("ShareReceipt", False, 1_800, 44, 44),
+        ("OpenSlot", True, 30 * sums, 61, 61),
+        ("MaskedInput", False, 30 * sums - 7, 52, VECTOR),
+        ("UnmaskRequest", True, 30 * sums - 7, 48, 48),
+        ("UnmaskShares", False, 30 * sums - 9, 1_480, 1_490),
+        ("Sum", False, sums, 24, 5_144),
     )
     return tuple(
-        Observed(kind, sent, tells, many, many * (least + most) // 2, least, most)
-        for kind, sent, tells, many, least, most in rows
+        Observed(kind, sent, many, many * (least + most) // 2, least, most)
+        for kind, sent, many, least, most in rows
     )
-
-
-def _timeline():
-    record = 24_480
-
-    def step(label, sent, size, slot, revealed=""):
-        nonlocal record
-        first, record = record, record + DEVICES
-        return TimelineStep(label, sent, DEVICES, size * DEVICES, first, record - 1, slot, revealed)
-
-    yield step("session opening", True, 412, None)
-    yield step("key advertisement", False, 106, None, "public keys of the devices that are there")
-    yield step("roster", True, 2_164, None)
-    yield step("sealed shares", False, 4_310, None, "who is in the cohort")
-    yield step("sealed shares, passed on", True, 4_310, None)
-    yield step("receipt", False, 44, None, "nobody disputes a share")
-    for slot in range(QUERIES + 1):
-        last = slot == QUERIES
-        yield step("slot opening", True, 61, slot)
-        yield step("masked input", False, VECTOR if last else 52, slot, "who has answered")
-        yield step("request for shares", True, 48, slot)
-        below, low, high = 3 + 2 * slot, 0.5 + 0.08 * slot, 1.4 - 0.09 * slot
-        yield step(
-            "shares that unmask",
-            False,
-            1_480,
-            slot,
-            "the sum of updates over the tail: 640 numbers, its weight 2,301, its size 15, and "
-            "its mean loss 1.207 nats"
-            if last
-            else f"weight and number of devices below the pivot: {below} of {DEVICES}, so the "
-            f"threshold is between {low:.2f} and {high:.2f} nats",
-        )
 
 
 def _searches(rounds):

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from deltafl.sim.inspect.audit.check import Premises, RoundOver
+from deltafl.sim.inspect.audit.expected import expected_of
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
-from deltafl.sim.inspect.audit.options import Options, expected_of
+from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
 from deltafl.sim.inspect.audit.source import Source
 

@@ -31,8 +31,12 @@ def session(*, noise=None, radius=None, follows=True, words=(9, 9, 1, 0)):
 
 
 def expected(*, active=True, accepts=False):
-    policy = SimpleNamespace(unverified_if_active=accepts, min_tail=lambda invited: invited // 2)
-    return SimpleNamespace(is_active=active, policy=policy)
+    policy = SimpleNamespace(
+        expects_active=active,
+        unverified_if_active=accepts,
+        min_tail=lambda invited: invited // 2,
+    )
+    return SimpleNamespace(policy=policy)
 
 
 @pytest.mark.parametrize(("noise", "rules"), [(None, ["sums.small-tail"]), (NOISE, [])])

@@ -2,7 +2,6 @@
 
 import json
 import tracemalloc
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,45 +44,20 @@ def records(run):
 def test_everything_that_passed_is_counted_once(report, records):
     messages = [record for record in records if isinstance(record, Message)]
     sums = [record for record in records if isinstance(record, Sum)]
-    *observed, released = report.observed
+    (released,) = (kind for kind in report.observed if kind.kind == "Sum")
+    observed = [kind for kind in report.observed if kind is not released]
     assert sum(kind.count for kind in observed) == len(messages)
     assert sum(kind.size for kind in observed) == sum(message.size for message in messages)
-    assert [kind.sent for kind in observed] == sorted(kind.sent for kind in observed)
+    assert [kind.kind for kind in observed[:3]] == ["SessionOpen", "AdvertiseKeys", "RosterMessage"]
     for sent in (True, False):
         count = sum(kind.count for kind in observed if kind.sent == sent)
         assert count == sum(message.sent == sent for message in messages)
     for kind in report.observed:
         assert kind.smallest * kind.count <= kind.size <= kind.largest * kind.count
-    assert (released.kind, released.count) == ("released sum", len(sums))
+    assert released.count == len(sums)
     assert released.size == 8 * sum(record.length for record in sums)
     assert len({(kind.kind, kind.sent) for kind in report.observed}) == len(report.observed)
     assert "unknown" not in {kind.kind for kind in report.observed}
-
-
-def test_one_round_is_shown_step_by_step(report, records):
-    first = [r for r in records if isinstance(r, Message) and r.round == 1]
-    assert report.timeline_round == 1
-    assert sum(step.devices for step in report.timeline) == len(first)
-    assert sum(step.size for step in report.timeline) == sum(record.size for record in first)
-    starts = [step.first_record for step in report.timeline]
-    assert starts == sorted(starts)
-    assert starts[0] == first[0].number
-    assert max(step.last_record for step in report.timeline) == first[-1].number
-    steps = Counter((step.label, step.sent, step.slot) for step in report.timeline)
-    assert set(steps.values()) == {1}
-    assert {step.devices for step in report.timeline} == {COHORT}
-
-
-def test_what_a_sum_told_stands_at_the_last_step_of_its_slot(report, run):
-    told = [step for step in report.timeline if step.revealed]
-    assert len(told) == run.reports[0].secure_sums
-    assert {step.label for step in told} == {
-        "masked vector",
-        "shares",
-    }  # of whole slots, and of others
-    assert [step.slot for step in told] == sorted(step.slot for step in told)
-    assert all(f"{COHORT} devices" in step.revealed for step in told[:-1])
-    assert "updates" in told[-1].revealed
 
 
 def test_the_report_is_json_with_all_its_texts(report):
@@ -141,7 +115,7 @@ def test_rules_are_read_from_a_table():
     assert (rules["a.first"].severity, rules["a.first"].fault) == (Severity.HIGH, Fault.RECORD)
     assert rules["a.first"].consequence == "What follows, in two lines."
     assert rules["a.second"].title == "the second: a colon"
-    assert rules["a.second"].texts()["attack"] == "A14 queries of the search"
+    assert rules["a.second"].texts()["attack"] == "A14"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +137,7 @@ def test_a_table_that_is_none_is_refused(old, new):
 def test_harm_follows_from_severity_and_of_a_record_that_is_false_from_who_wrote_it():
     wrong, false = RULES["sums.differ"], RULES["record.edited"]
     assert (wrong.severity, false.severity) == (Severity.HIGH, Severity.HIGH)
-    assert wrong.harm(Severity.HIGH) is Harm.GUARANTEE
+    assert wrong.harm(Severity.HIGH) is Harm.HIGH
     assert false.harm(Severity.HIGH) is Harm.RECORD
     lesser = [severity for severity in Severity if severity is not Severity.HIGH]
     assert [false.harm(one) for one in lesser] == [wrong.harm(one) for one in lesser]

@@ -4,10 +4,10 @@ import re
 
 from audit_tables import PAGE, current, table
 
-from deltafl.sim.inspect.audit.catalogue import CHECK_OF, RULES
+from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.findings import Severity
 
-ATTACK = re.compile(r"^\| (A\d+) \| ([^|]+?) \|", re.MULTILINE)
+ATTACK = re.compile(r"^\| (A\d+) \|", re.MULTILINE)
 
 
 def test_the_table_of_rules_is_that_of_the_code():
@@ -21,12 +21,10 @@ def test_a_table_that_is_out_of_date_is_found():
     assert current(page) != page
 
 
-def test_every_attack_of_a_rule_is_on_the_page_under_its_name():
-    attacks = dict(ATTACK.findall(PAGE.read_text(encoding="utf-8")))
-    assert list(attacks) == [f"A{number}" for number in range(1, 26)]
-    for rule in RULES.values():
-        number, _, name = rule.texts()["attack"].partition(" ")
-        assert attacks[number].partition(" (")[0].startswith(name.partition(" (")[0]), rule
+def test_every_attack_of_a_rule_is_on_the_page():
+    attacks = ATTACK.findall(PAGE.read_text(encoding="utf-8"))
+    assert attacks == [f"A{number}" for number in range(1, 26)]
+    assert {rule.attack for rule in RULES.values()} <= set(attacks)
 
 
 def test_every_rule_has_its_texts_and_a_check():
@@ -36,4 +34,3 @@ def test_every_rule_has_its_texts_and_a_check():
             assert text.endswith("."), name
         assert not rule.title.endswith("."), name
         assert rule.severity in Severity
-        assert name in CHECK_OF

@@ -18,6 +18,8 @@ from typing import Final
 
 import numpy as np
 
+from deltafl.sim.inspect.audit.tails import Floats
+
 _TILTS: Final = np.geomspace(1e-6, 64, 400)
 """Where the bound is tried; it holds at each, and the smallest is taken."""
 
@@ -76,18 +78,14 @@ class Orders:
         far = abs(2 * self.num_reversed - self.num_pairs) / 2
         if far <= abs(2 * self.num_reversed_if_asked - self.num_pairs) / 2:
             return 1.0
-        sizes = np.array([size for size, count in self.uniforms.items() if count and size > 1])
-        counts = np.array([self.uniforms[size] for size in sizes.tolist()])
-        logs = _log_mean(sizes[None, :], _TILTS[:, None]) @ counts
-        return float(min(1.0, 2 * np.exp((logs - _TILTS * far).min())))
+        pairs = [one for one in self.uniforms.items() if one[0] > 1]
+        sizes, counts = np.array(pairs, dtype=np.float64).T
+        tilts = _TILTS[:, None]
+        # log E exp(t·(U - E U)), U uniform below a size: log(sinh(t·size/2) / (size·sinh(t/2)))
+        logs = _log_sinh(tilts * sizes / 2) - np.log(sizes) - _log_sinh(tilts / 2)
+        return float(min(1.0, 2 * np.exp((logs @ counts - _TILTS * far).min())))
 
 
-def _log_mean(sizes: np.ndarray, tilts: np.ndarray) -> np.ndarray:
-    """Log E exp(t·(U - E U)), U uniform below a size: log(sinh(t·size/2) / (size·sinh(t/2)))."""
-
-    def log_sinh(x: np.ndarray) -> np.ndarray:
-        found: np.ndarray = x + np.log(-np.expm1(-2 * x)) - math.log(2)
-        return found
-
-    logs: np.ndarray = log_sinh(tilts * sizes / 2) - np.log(sizes) - log_sinh(tilts / 2)
-    return logs
+def _log_sinh(x: Floats) -> Floats:
+    """Its logarithm, plus log 2."""
+    return x + np.log(-np.expm1(-2 * x))

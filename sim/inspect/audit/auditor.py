@@ -20,10 +20,11 @@ from deltafl.sim.inspect.audit.catalogue import CHECKS
 from deltafl.sim.inspect.audit.check import MaskedVector, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.collected import Findings
 from deltafl.sim.inspect.audit.coverage import Tally, uncovered
-from deltafl.sim.inspect.audit.facts import no_facts
+from deltafl.sim.inspect.audit.expected import expected_of
+from deltafl.sim.inspect.audit.facts import CheckFacts
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
-from deltafl.sim.inspect.audit.inventory import Inventory, Timeline
-from deltafl.sim.inspect.audit.options import Options, expected_of, reproduce
+from deltafl.sim.inspect.audit.inventory import Inventory
+from deltafl.sim.inspect.audit.options import Options, reproduce
 from deltafl.sim.inspect.audit.preface import LIMITS, facts_of_run, without_truth
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
@@ -108,7 +109,7 @@ class _Audit:
             and not (source.is_in_clear and check.needs_messages)
         )
         self._findings = Findings()
-        self._inventory, self._timeline = Inventory(), Timeline()
+        self._inventory = Inventory()
         self._truth: TruthRounds | None = None
         self._opening: Opening | None = None
         self._round: RoundView | None = None
@@ -173,7 +174,6 @@ class _Audit:
     def _take_message(self, round_: RoundView, record: Message) -> None:
         seen = round_.add(record)
         self._inventory.add(seen)
-        self._timeline.add(seen)
         for check in self._checks:
             self._findings.add_all(check.on_message(seen, round_))
         message, session = seen.content.message, round_.sessions.get(seen.content.tag)
@@ -202,7 +202,6 @@ class _Audit:
         self._totals = {}
         self._truth_of_round = truth
         self._digest_of_truth = b"" if self._truth is None else self._truth.digest
-        self._timeline.begin(number)
         return self._round
 
     def _resume(self, record: Resumed) -> None:
@@ -250,7 +249,6 @@ class _Audit:
         place, again = round_.add_sum(record), self._premises.rounds.learnt(record.slot)
         if place is not None:
             session, slot = place
-            self._timeline.add_sum(record, slot.question)
             if again is not None:
                 self._totals[session.params.tag, slot.index] = again.vector
         released = ReleasedSum(record, round_, place, again)
@@ -300,11 +298,11 @@ class _Audit:
 
     def _report(self, size: int) -> AuditReport:
         findings, tally, opening = self._findings.sorted(), self._tally(), self._opening
-        facts = no_facts(self._options.false_alarm_rate)
+        facts: CheckFacts = {}
         for check in self._checks:
             facts.update(check.facts())
         results = tuple(check.result(findings, tally) for check in self._checks)
-        sums = facts["sums_released"], facts["sums_replayed"]
+        sums = facts.get("sums_released", 0), facts.get("sums_replayed", 0)
         unchecked = [one for check in self._checks for one in check.unchecked()]
         if not (tally.has_truth or self._source.is_in_clear):
             unchecked.insert(0, without_truth(self._source))
@@ -318,19 +316,13 @@ class _Audit:
             full_rounds=tally.whole,
             records=self._num_records,
             size=size,
-            sums_released=sums[0],
-            sums_replayed=sums[1],
             has_truth=tally.has_truth,
             is_silent=opening is not None and opening.mode == SUMS,
             checks=results,
             findings=findings,
             observed=self._inventory.observed(),
-            timeline=self._timeline.steps(),
-            timeline_round=self._timeline.round,
-            searches=facts["searches"],
-            statistics=facts["statistics"],
-            given_away=facts["given_away"],
             not_checked=(*uncovered(results, tally, sums), *unchecked),
             limits=LIMITS,
             reproduce=reproduce(self._source.given, self._options),
+            **facts,
         )

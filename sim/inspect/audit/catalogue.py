@@ -44,6 +44,3 @@ CHECKS: Final[tuple[type[Check], ...]] = (
 
 RULES: Final = Rules({id_: rule for check in CHECKS for id_, rule in check.rules.items()})
 """Every rule by its id."""
-
-CHECK_OF: Final = {rule: check.name for check in CHECKS for rule in check.rules}
-"""The name of the check that a rule belongs to."""

@@ -16,18 +16,14 @@ class Findings:
     def __init__(self) -> None:
         self._kept: dict[str, list[Finding]] = {}
 
-    def add(self, finding: Finding) -> None:
-        """Take one."""
-        kept = self._kept.setdefault(finding.rule, [])
-        if len(kept) < _MAX_FINDINGS:
-            kept.append(finding)
-        else:
-            kept[-1] = replace(kept[-1], count=kept[-1].count + finding.count)
-
     def add_all(self, findings: Iterable[Finding]) -> None:
-        """Take several."""
+        """Take them."""
         for finding in findings:
-            self.add(finding)
+            kept = self._kept.setdefault(finding.rule, [])
+            if len(kept) < _MAX_FINDINGS:
+                kept.append(finding)
+            else:
+                kept[-1] = replace(kept[-1], count=kept[-1].count + finding.count)
 
     def sorted(self) -> tuple[Finding, ...]:
         """All of them, the worst first; those of one rule in the order in which they came."""

@@ -71,11 +71,7 @@ def uncovered(results: Iterable[CheckResult], tally: Tally, sums: tuple[int, int
         yield "what follows the damage: the record is not whole, and there may have been more of it"
     if sums[1] < sums[0]:
         yield f"{sums[0] - sums[1]} of {sums[0]} sums, which were not computed again"
-    skipped: dict[str, list[str]] = {}
     for result in results:
-        if result.outcome is Outcome.PARTIAL:
-            yield f"{result.name}, in part: {result.detail}"
-        elif result.outcome is Outcome.SKIPPED:
-            skipped.setdefault(result.detail, []).append(result.name)
-    for detail, names in skipped.items():
-        yield f"{'; '.join(names)}: {detail}"
+        if result.outcome in (Outcome.PARTIAL, Outcome.SKIPPED):
+            part = ", in part" if result.outcome is Outcome.PARTIAL else ""
+            yield f"{result.name}{part}: {result.detail}"

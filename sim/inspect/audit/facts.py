@@ -5,7 +5,7 @@ Plain data: numbers, texts and tuples.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypedDict
+from typing import Any, Final, TypeAlias
 
 
 class Outcome(StrEnum):
@@ -83,10 +83,13 @@ class StatisticsFacts:
         bytes_tested: Masked bytes that were tested.
     """
 
-    tests: int
-    smallest_p: float | None
-    false_alarm_rate: float
-    bytes_tested: int
+    tests: int = 0
+    smallest_p: float | None = None
+    false_alarm_rate: float = 0.0
+    bytes_tested: int = 0
+
+
+NOTHING_TESTED: Final = StatisticsFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,34 +179,9 @@ class GivenAwayFacts:
     delta: float = 0.0
 
 
-class CheckFacts(TypedDict, total=False):
-    """What one check adds to the report; each key comes from one check at most.
-
-    Attributes:
-        sums_released: Sums that the server says it learnt.
-        sums_replayed: How many of them were computed again from the messages, and agree.
-        statistics: The tests of masked bytes.
-        given_away: What follows from the sums.
-        searches: What each search gave away.
-    """
-
-    sums_released: int
-    sums_replayed: int
-    statistics: StatisticsFacts
-    given_away: GivenAwayFacts
-    searches: tuple[SearchFacts, ...]
+NOTHING_GIVEN: Final = GivenAwayFacts()
 
 
-def no_facts(false_alarm_rate: float) -> CheckFacts:
-    """What a report says if no check has anything to add.
-
-    Args:
-        false_alarm_rate: For all statistical tests together, in (0, 1).
-    """
-    return {
-        "sums_released": 0,
-        "sums_replayed": 0,
-        "statistics": StatisticsFacts(0, None, false_alarm_rate, 0),
-        "given_away": GivenAwayFacts(),
-        "searches": (),
-    }
+CheckFacts: TypeAlias = dict[str, Any]
+"""What one check adds to the report, by the name of its field; each comes from one check at most.
+"""

@@ -28,13 +28,11 @@ def pattern_of(path: str) -> str | None:
     Args:
         path: Its path in the directory, with slashes.
     """
-    parts = PurePosixPath(path)
-    for pattern in FILES:
-        is_below = pattern.startswith("arms/") and parts.parts[0] == "arms"
-        same_depth = len(parts.parts) == len(PurePosixPath(pattern).parts)
-        if is_below or (same_depth and parts.match(pattern)):
-            return pattern
-    return None
+    named = PurePosixPath(path)
+    if named.parts[0] == "arms":
+        return "arms/*"
+    alike = (one for one in FILES if one.count("/") == path.count("/") and named.match(one))
+    return next(alike, None)
 
 
 def unchecked_files(directory: Path) -> Iterator[str]:
@@ -43,16 +41,11 @@ def unchecked_files(directory: Path) -> Iterator[str]:
     Args:
         directory: The run directory.
     """
-    names = sorted(
-        path.relative_to(directory).as_posix()
-        for path in directory.rglob("*")
-        if path.is_file() or path.is_symlink()
-    )
-    patterns = [pattern_of(name) for name in names]
-    for pattern in dict.fromkeys(patterns):
+    files = (path for path in directory.rglob("*") if path.is_file() or path.is_symlink())
+    names = sorted(path.relative_to(directory).as_posix() for path in files)
+    for pattern in dict.fromkeys(map(pattern_of, names)):
         if pattern is not None and FILES[pattern]:
             yield f"{pattern}: {FILES[pattern]}"
-    strange = [name for name, pattern in zip(names, patterns, strict=True) if pattern is None]
-    if strange:
-        shown = ", ".join(map(ascii, strange[:5])) + (" and others" if len(strange) > 5 else "")
-        yield f"{shown}: no run writes such a file"
+    if strange := [ascii(name) for name in names if pattern_of(name) is None]:
+        others = " and others" if len(strange) > 5 else ""
+        yield f"{', '.join(strange[:5])}{others}: no run writes such a file"

@@ -1,19 +1,21 @@
-"""The options of an audit, and the limits and commands that follow from them."""
+"""What a person may set of an audit: the arguments of `deltafl audit`, and what follows from them.
 
+Nothing heavy is loaded for its help.
+"""
+
+import argparse
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import Adversary
-from deltafl.sim.errors import ConfigError
-from deltafl.sim.inspect.audit.expected import Expected
-from deltafl.sim.inspect.audit.flags import FALSE_ALARMS
-from deltafl.sim.inspect.audit.source import Source
-from deltafl.sim.run.algorithms import looser_limits, policy_of
-from deltafl.sim.settings.config_io import assignment, build_config
+from deltafl.secagg.threat import Adversary
+from deltafl.sim.flags import add_json, add_quiet
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.settings.given import within
+
+_DIGEST_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +24,21 @@ class Options:
 
     Attributes:
         truth: A truth file of the same run.
-        data: Where the data of its settings are; by default, no file is opened that these name.
+        data: Where the run's data are; no file is opened because a record names it.
         head: The digest that the transcript must end with, 32 bytes.
-        adversary: What the server may be; by default what the run's settings say, else curious.
-        colluding: Share of devices that may collude; by default as the run's settings say.
+        adversary: What the server may be; by default as the run's settings say.
+        colluding: Share of the devices that may collude; by default as the run's settings say.
         min_cohort: Fewest devices in a sum, and in a search; by default as the run's settings say.
+        min_difference: Fewest devices by which sums of the same inputs may differ.
+        min_honest_tail: Fewest devices of a tail beside those that may collude; by default as the
+            run's settings say.
         limits: Other limits of devices, as `policy.key=value`; see `PolicyConfig`.
         sparse_if_active: Whether sparse graphs are accepted from an active server; where the run's
             settings ask for one, they are.
         unverified_if_active: Whether searches of an active server are accepted that devices cannot
             check.
-        min_difference: Fewest devices by which sums of the same inputs may differ; by default 3.
-        min_honest_tail: Fewest devices of a tail beside those that may collude; by default as the
-            run's settings say.
-        false_alarm_rate: Of the tests of masked bytes, all together.
+        false_alarm_rate: How often the tests of masked bytes, all together, may report perfectly
+            random ones.
         independent: Whether sums are computed once more, by code of its own.
         is_baseline: Whether the run is audited beside another, as its baseline: it may be in clear.
     """
@@ -46,72 +49,125 @@ class Options:
     adversary: Adversary | None = None
     colluding: float | None = None
     min_cohort: int | None = None
+    min_difference: int = 3
+    min_honest_tail: int | None = None
     limits: tuple[str, ...] = ()
     sparse_if_active: bool = False
     unverified_if_active: bool = False
-    min_difference: int = 3
-    min_honest_tail: int | None = None
-    false_alarm_rate: float = FALSE_ALARMS
+    false_alarm_rate: float = 1e-6
     independent: bool = False
     is_baseline: bool = False
 
 
-_FLAGS: Final = {"limits": "--set", "false_alarm_rate": "--false-alarms"}
-"""Flags of other names than their options."""
+_DESCRIPTION: Final = """\
+Read what the server of a run sent and received, and find out what it saw, which guarantees held,
+and what follows from the sums that were released. A record is all that is needed. With the file of
+truth, which only simulations write, devices are played again too. Of a folder of runs, all are
+audited.
+"""
+_EXAMPLES: Final = """\
+examples:
+  deltafl audit runs/quickstart
+      a run of this program by its settings, and its baselines
+  deltafl audit record.sqlite --adversary active --min-cohort 20 --head 5f0a…
+      a record by itself, held to what you know of it
+  deltafl audit runs/audited --truth runs/audited/truth.sqlite --html report.html
+      a simulation that kept the truth (`deltafl run --transcript full --truth`)
+exit codes: 0 nothing found at or above --fail-on; 1 something found; 2 nothing that can be audited.
+Every finding is explained in docs/audit.md.
+"""
 
 
-def expected_of(source: Source, options: Options) -> Expected:
-    """The limits that a run is held to: those given, else its settings', else the usual ones.
+def _digest(text: str) -> bytes:
+    """The digest that 64 hex digits are."""
+    try:
+        digest = bytes.fromhex(text)
+    except ValueError:
+        digest = b""
+    if len(digest) != _DIGEST_BYTES or digest.hex() != text.lower():
+        raise argparse.ArgumentTypeError(f"{text!r} is not {2 * _DIGEST_BYTES} hex digits")
+    return digest
 
-    Raises:
-        ConfigError: a limit that was given is unknown, or not in its range.
-    """
-    # Nothing but settings says which share may be missing from a sparse session. What its own
-    # min_cohort lets be missing, its bounds have to cover in any case.
-    policy = RoundPolicy(dropout_rate=0.9) if source.config is None else policy_of(source.config)
-    looser = looser_limits(policy)
-    if options.adversary is not None:
-        policy = replace(policy, adversary=options.adversary)
-    if options.colluding is not None:
-        policy = replace(policy, colluding_rate=options.colluding)
-    if options.min_cohort is not None:
-        fewest = options.min_cohort
-        policy = replace(policy, min_cohort=fewest, min_search_cohort=fewest)
-    if options.min_honest_tail is not None:
-        policy = replace(policy, min_honest_tail=options.min_honest_tail)
-    policy = replace(
-        policy,
-        **_given(options.limits),
-        sparse_if_active=options.sparse_if_active or policy.sparse_if_active,
-        unverified_if_active=options.unverified_if_active,
+
+_WITH_VALUES: Final[Mapping[str, tuple[str, str, Callable[[str], object]]]] = {
+    "truth": ("FILE", "truth.sqlite of the run", Path),
+    "data": ("FILE", "where the run's data are: none are opened because a record names them", Path),
+    "head": ("HEX", "digest that the record must end with, 64 hex digits", _digest),
+    "adversary": ("|".join(Adversary), "what the server may be", Adversary),
+    "colluding": ("SHARE", "devices that may collude with it (else 0.1)", within("[0, 1)", float)),
+    "min_cohort": (
+        "M",
+        "fewest devices in a sum, and a search (else 5 and 10)",
+        within("[2, inf)"),
+    ),
+    "min_difference": ("M", "fewest devices by which sums may differ (3)", within("[1, inf)")),
+    "min_honest_tail": ("M", "fewest devices of a tail that do not collude", within("[0, inf)")),
+    "false_alarm_rate": ("P", "false alarms of all tests together (1e-6)", within("(0, 1)", float)),
+}
+_WITHOUT: Final = {
+    "sparse_if_active": "accept sparse graphs from an active server too",
+    "unverified_if_active": "accept searches from an active server too that devices cannot check",
+    "independent": "compute all sums once more, by code that nothing else shares (slow)",
+}
+_OTHERWISE: Final = {"limits": "--set", "false_alarm_rate": "--false-alarms"}
+
+
+def _flag(option: str) -> str:
+    return _OTHERWISE.get(option, f"--{option.replace('_', '-')}")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    told = "a run directory, a folder of runs, or a record"
+    parser.add_argument("source", type=Path, metavar="RUN", help=told)
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page")
+    parser.add_argument(
+        "--fail-on",
+        choices=[severity.name.lower() for severity in Severity],
+        default=Severity.MEDIUM.name.lower(),
+        help="severity from which findings make the exit code 1 (medium)",
     )
-    return Expected(policy, options.min_difference, options.false_alarm_rate, looser)
+    told = "another limit of the devices, such as policy.max_pivots=320; repeat as needed"
+    form = "policy.KEY=VALUE"
+    parser.add_argument(
+        "--set", dest="limits", action="append", default=[], metavar=form, help=told
+    )
+    for name, (metavar, told, kind) in _WITH_VALUES.items():
+        parser.add_argument(_flag(name), dest=name, metavar=metavar, help=told, type=kind)
+    for name, told in _WITHOUT.items():
+        parser.add_argument(_flag(name), dest=name, action="store_true", help=told)
+    add_json(parser)
+    add_quiet(parser)
 
 
-def _given(limits: Sequence[str]) -> dict[str, Any]:
-    """The limits by name, read as settings of a run are."""
-    tables = [assignment(text) for text in limits]
-    if others := {name for table in tables for name in table} - {"policy"}:
-        raise ConfigError(f"--set {min(others)}.…: an audit takes only limits, of section policy")
-    config = build_config(tables)
-    return {name: getattr(config.policy, name) for table in tables for name in table["policy"]}
+def given(arguments: argparse.Namespace) -> Options:
+    """What the arguments of the command say."""
+    values = {one.name: getattr(arguments, one.name, None) for one in fields(Options)}
+    values["limits"] = tuple(arguments.limits)
+    return Options(**{name: value for name, value in values.items() if value is not None})
 
 
-def reproduce(given: Path, options: Options) -> tuple[str, ...]:
-    """The commands that make this report again.
+def main(arguments: argparse.Namespace) -> int:
+    """Audit and report; the exit code."""
+    from deltafl.sim.inspect.audit import cli
+
+    return cli.main(arguments)
+
+
+def reproduce(source: Path, options: Options) -> tuple[str]:
+    """The command that makes this report again.
 
     Args:
-        given: What is audited.
+        source: What is audited.
         options: The limits that are applied.
     """
-    words = ["deltafl", "audit", str(given)]
+    words = ["deltafl", "audit", str(source)]
     for one in fields(Options):
         value = getattr(options, one.name)
         if value == one.default or one.name == "is_baseline":
             continue
-        flag = _FLAGS.get(one.name, f"--{one.name.replace('_', '-')}")
         for each in value if isinstance(value, tuple) else (value,):
             shown = each.hex() if isinstance(each, bytes) else str(each)
-            words += [flag] if each is True else [flag, shown]
-    command = shlex.join(words)
-    return (command, f"{command} --json", f"{command} --html report.html")
+            words += [_flag(one.name)] if each is True else [_flag(one.name), shown]
+    return (shlex.join(words),)

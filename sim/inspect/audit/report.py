@@ -4,71 +4,25 @@ Everything here is plain data: numbers, texts and tuples. A report can therefore
 and shown without the transcript that it describes.
 """
 
-import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.facts import (
+    NOTHING_GIVEN,
+    NOTHING_TESTED,
     CheckResult,
     GivenAwayFacts,
+    Outcome,
     SearchFacts,
     StatisticsFacts,
 )
-from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.findings import Finding
+from deltafl.sim.inspect.audit.inventory import Observed
 from deltafl.sim.inspect.audit.rules import Harm
 
-REPORT_VERSION: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """All messages of one kind, or what the server derived from them.
-
-    Attributes:
-        kind: What they are, as docs/spec.md calls them.
-        sent: Whether the server sent them; else it received them.
-        individual: What they tell about a single device: "nothing", "public key", …
-        count: Number of messages.
-        size: Their total size, in bytes.
-        smallest: Size of the smallest, in bytes.
-        largest: Size of the largest, in bytes.
-    """
-
-    kind: str
-    sent: bool
-    individual: str
-    count: int
-    size: int
-    smallest: int
-    largest: int
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineStep:
-    """Messages of one kind that followed one another in a round, as the server saw them.
-
-    Attributes:
-        label: What they are.
-        sent: Whether the server sent them.
-        devices: Number of devices at the other end.
-        size: Their total size, in bytes.
-        first_record: Sequence number of the first.
-        last_record: Sequence number of the last.
-        slot: The slot of the session; None during set-up.
-        revealed: What the server learnt from them, in a few words; or "".
-    """
-
-    label: str
-    sent: bool
-    devices: int
-    size: int
-    first_record: int
-    last_record: int
-    slot: int | None
-    revealed: str
+REPORT_VERSION: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +39,20 @@ class AuditReport:
         full_rounds: Rounds whose messages the record holds.
         records: Records read.
         size: Length of the file, in bytes.
-        sums_released: Sums that the server says it learnt.
-        sums_replayed: How many of them were computed again from the messages, and agree.
         has_truth: Whether a truth file was compared.
         is_silent: Whether the record keeps sums only, so that no message was played again.
         checks: Every check and its outcome.
         findings: What was found, worst first.
-        observed: Everything that passed through the server, by kind.
-        timeline: One round as the server saw it.
-        timeline_round: The number of that round; None if there is none.
-        searches: What each search gave away.
-        statistics: The tests of masked bytes.
-        given_away: What follows from the sums.
+        observed: Everything that passed through the server, by kind, in the order in which each
+            kind first came.
         not_checked: What could have been checked, or is beside what is, and was not: phrases.
         limits: What the audit cannot show, in sentences.
         reproduce: Commands that reproduce this report.
+        sums_released: Sums that the server says it learnt.
+        sums_replayed: How many of them were computed again from the messages, and agree.
+        searches: What each search gave away.
+        statistics: The tests of masked bytes.
+        given_away: What follows from the sums.
     """
 
     source: str
@@ -111,31 +64,37 @@ class AuditReport:
     full_rounds: int
     records: int
     size: int
-    sums_released: int
-    sums_replayed: int
     has_truth: bool
     is_silent: bool
     checks: tuple[CheckResult, ...]
     findings: tuple[Finding, ...]
     observed: tuple[Observed, ...]
-    timeline: tuple[TimelineStep, ...]
-    timeline_round: int | None
-    searches: tuple[SearchFacts, ...]
-    statistics: StatisticsFacts
-    given_away: GivenAwayFacts
     not_checked: tuple[str, ...]
     limits: tuple[str, ...]
     reproduce: tuple[str, ...]
+    sums_released: int = 0
+    sums_replayed: int = 0
+    searches: tuple[SearchFacts, ...] = ()
+    statistics: StatisticsFacts = NOTHING_TESTED
+    given_away: GivenAwayFacts = NOTHING_GIVEN
+
+    @property
+    def idle(self) -> list[str]:
+        """The names of the checks that had nothing to check."""
+        return [check.name for check in self.checks if check.outcome is Outcome.EMPTY]
 
     def to_json(self) -> dict[str, object]:
         """The report as JSON values; each finding includes the texts of its rule, and its harm."""
-        report = _object(self)
-        report["version"] = REPORT_VERSION
-        report["findings"] = [
-            {**_object(finding), "harm": str(harm_of(finding)), **RULES[finding.rule].texts()}
-            for finding in by_harm(self.findings)
+        findings = [
+            {
+                **asdict(one),
+                "severity": one.severity.name.lower(),
+                "harm": harm_of(one),
+                **RULES[one.rule].texts(),
+            }
+            for one in by_harm(self.findings)
         ]
-        return report
+        return {**asdict(self), "version": REPORT_VERSION, "findings": findings}
 
 
 def harm_of(finding: Finding) -> Harm:
@@ -153,19 +112,9 @@ def by_harm(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: order.index(harm_of(finding)))
 
 
-def _object(value: object) -> dict[str, object]:
-    plain = _plain(value)
-    assert isinstance(plain, dict)  # noqa: S101 - for mypy: a dataclass becomes a dict
-    return plain
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Severity):
-        return value.name.lower()
-    if isinstance(value, Enum):
-        return value.value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value
+def grouped(findings: Iterable[Finding]) -> dict[Harm, dict[str, list[Finding]]]:
+    """Findings by harm, the most harmful first, and by rule; all of a harm are of one severity."""
+    groups: dict[Harm, dict[str, list[Finding]]] = {}
+    for one in by_harm(findings):
+        groups.setdefault(harm_of(one), {}).setdefault(one.rule, []).append(one)
+    return groups

@@ -15,34 +15,6 @@ from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 MAX_PLACES: Final = 5
 """The most places that a finding names."""
 
-ATTACKS: Final = {
-    "A1": "inconsistent survivor lists",
-    "A2": "both shares of one device",
-    "A3": "key substitution",
-    "A4": "small cohort",
-    "A5": "late masked input",
-    "A6": "reuse of masks, keys or sessions",
-    "A7": "weak generator or short seed",
-    "A8": "model inconsistency",
-    "A11": "many rounds, partial participation",
-    "A13": "differences of cohorts",
-    "A14": "queries of the search",
-    "A15": "values in clear",
-    "A16": "metadata",
-    "A17": "overflow and forged sums",
-    "A18": "what the sum itself reveals",
-    "A19": "thresholds dictated by the server",
-    "A20": "abort and retry",
-    "A22": "false shares",
-    "A23": "keys of low order",
-    "A24": "a record that is not what happened",
-}
-"""The attacks of docs/audit.md that rules are about, by their numbers."""
-
-_RULE: Final = re.compile(
-    r"(?P<id>\S+) +(?P<severity>\w+) +(?P<fault>\w+) +(?P<attack>A\d+): +(?P<title>.+)"
-)
-
 
 class Fault(StrEnum):
     """Who is at fault where a rule is broken; the value says what to do about it."""
@@ -56,14 +28,17 @@ class Fault(StrEnum):
 
 
 class Harm(StrEnum):
-    """What a finding comes to, the most harmful first."""
+    """What a finding comes to, the most harmful first.
 
-    VALUE = "a device's own value is known, or could have been computed"
-    GUARANTEE = "a guarantee was broken for some device"
+    It is that of the finding's severity, but for records that are false, which are HIGH.
+    """
+
+    CRITICAL = "a device's own value is known, or could have been computed"
+    HIGH = "a guarantee was broken for some device"
     RECORD = "the record is not what it claims to be"
-    WEAKENED = "a guarantee was weakened, or something happened that honest parties do not do"
-    DESIGN = "weaknesses that are part of the design, or that need assumptions which may not hold"
-    FACT = "facts that are true of every run of the method"
+    MEDIUM = "a guarantee was weakened, or something happened that honest parties do not do"
+    LOW = "weaknesses that are part of the design, or that need assumptions which may not hold"
+    INFO = "facts that are true of every run of the method"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +61,8 @@ class Rule:
 
     def harm(self, severity: Severity) -> Harm:
         """What a finding of this rule comes to, by its severity."""
-        if severity is Severity.HIGH:
-            return Harm.RECORD if self.fault is Fault.RECORD else Harm.GUARANTEE
-        return _HARMS[severity]
+        is_false = severity is Severity.HIGH and self.fault is Fault.RECORD
+        return Harm.RECORD if is_false else Harm[severity.name]
 
     def texts(self) -> dict[str, str]:
         """What it says to people, by name."""
@@ -96,16 +70,8 @@ class Rule:
             "title": self.title,
             "consequence": self.consequence,
             "remedy": self.fault.value,
-            "attack": f"{self.attack} {ATTACKS[self.attack]}",
+            "attack": self.attack,
         }
-
-
-_HARMS: Final = {
-    Severity.CRITICAL: Harm.VALUE,
-    Severity.MEDIUM: Harm.WEAKENED,
-    Severity.LOW: Harm.DESIGN,
-    Severity.INFO: Harm.FACT,
-}
 
 
 class Rules(dict[str, Rule]):
@@ -125,11 +91,12 @@ class Rules(dict[str, Rule]):
         rules = cls()
         for block in re.split(r"\n(?=\S)", table.strip()):
             first, *rest = block.splitlines()
-            if (read := _RULE.fullmatch(first)) is None or not rest or read["id"] in rules:
+            head, _, title = first.partition(": ")
+            rule, severity, fault, attack = head.split()
+            if attack[0] != "A" or not (title and rest) or rule in rules:
                 raise ValueError(f"this is no new rule with a consequence: {block}")
-            severity, fault = Severity[read["severity"].upper()], Fault[read["fault"].upper()]
-            consequence = " ".join(map(str.strip, rest))
-            rules[read["id"]] = Rule(severity, fault, read["attack"], read["title"], consequence)
+            levels = Severity[severity.upper()], Fault[fault.upper()]
+            rules[rule] = Rule(*levels, attack, title, " ".join(map(str.strip, rest)))
         return rules
 
     def found(

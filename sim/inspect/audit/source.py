@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from deltafl.sim.errors import UserError, damaged
-from deltafl.sim.record.labels import read_comparison
 from deltafl.sim.record.record import SUMMARY
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.settings.config import RunConfig
@@ -44,11 +43,6 @@ class Source:
         """Whether the run is of an algorithm that masks nothing."""
         return self.config is not None and not self.config.federation.is_private
 
-    @property
-    def is_ideal(self) -> bool:
-        """Whether the run's sums were computed without cryptography, so that it has no messages."""
-        return self.config is not None and self.config.privacy.sums == "ideal"
-
 
 def find_source(path: Path, data: Path | None = None) -> Source:
     """Find out what a path is.
@@ -66,28 +60,14 @@ def find_source(path: Path, data: Path | None = None) -> Source:
         return Source(path, path)
     directory = RunDirectory(path)
     if not directory.is_run:
-        if compared := read_comparison(path):
-            raise UserError(
-                f"{path} has {len(compared)} runs: audit one of them, "
-                + " or ".join(str(path / run) for run in compared)
-            )
         raise UserError(
             f"{path} is not a run directory (it has no record.sqlite): give one, or a record"
         )
     with directory.read() as record:
         config = record.config(checked=False)  # contradictions are findings
         summary = record.json(SUMMARY)
-    arms = config.arms()
-    return Source(
-        path,
-        directory.record,
-        arms[0],
-        head=_stated_head(directory, summary),
-        directory=directory,
-        arms=arms,
-        summary=summary,
-        data=data,
-    )
+    head, arms = _stated_head(directory, summary), config.arms()
+    return Source(path, directory.record, arms[0], head, directory, arms, summary, data)
 
 
 def _stated_head(directory: RunDirectory, summary: Mapping[str, object] | None) -> bytes | None:

@@ -1,14 +1,14 @@
 """An audit report for a terminal: the verdict in a box, findings by harm, checks, limits."""
 
-import itertools
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.facts import Outcome
-from deltafl.sim.inspect.audit.html.grouping import Group, group
+from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
-from deltafl.sim.inspect.audit.report import AuditReport
+from deltafl.sim.inspect.audit.report import AuditReport, grouped
 from deltafl.sim.visible import on_one_line
 from deltafl.sim.writing import count
 
@@ -29,8 +29,7 @@ def describe(*reports: AuditReport) -> str:
         lines += [f"  {one.source}: {verdict(one).sentence}" for one in reports]
     for report in reports:
         lines += ["", *_report(report)]
-    lines += ["", "What no audit shows (more with --json or --html):"]
-    lines += [f"  - {one.partition('. ')[0].rstrip('.')}" for one in reports[0].limits]
+    lines += ["", "What no audit shows:", *(f"  - {one}" for one in reports[0].limits)]
     return "\n".join(map(on_one_line, lines))
 
 
@@ -48,28 +47,29 @@ def _report(report: AuditReport) -> Iterator[str]:
         f"{count(report.statistics.tests, 'test')} of {report.statistics.bytes_tested} masked "
         f"bytes; false alarms: {report.statistics.false_alarm_rate:g}"
     )
-    for harm, groups in itertools.groupby(group(report.findings), lambda one: one.harm):
+    for harm, rules in grouped(report.findings).items():
         yield from ("", f"{harm[0].upper()}{harm[1:]}:")
-        for one in groups:
-            yield from _group(one)
+        for findings in rules.values():
+            yield from _of_a_rule(findings)
     yield from ("", "Checked:")
     width = max((len(check.name) for check in report.checks), default=0)
     for check in report.checks:
         if (mark := _MARKS.get(check.outcome)) is not None:
             yield f"  {mark}  {check.name:<{width}}  {check.detail}"
-    if idle := [check.name for check in report.checks if check.outcome is Outcome.EMPTY]:
+    if idle := report.idle:
         yield f"  nothing to check: {', '.join(idle)}"
     if report.not_checked:
         yield from ("", "Not checked:", *(f"  - {one}" for one in report.not_checked))
 
 
-def _group(found: Group) -> Iterator[str]:
-    texts = found.about.texts()
-    more = f" ({found.places} places)" if found.places > 1 else ""
-    yield f"{found.severity.name:<8} {found.rule}: {texts['title']}{more}  [{texts['attack']}]"
+def _of_a_rule(findings: Sequence[Finding]) -> Iterator[str]:
+    first, texts = findings[0], RULES[findings[0].rule].texts()
+    places = sum(one.count for one in findings)
+    more = f" ({places} places)" if places > 1 else ""
+    title = f"{first.rule}: {texts['title']}{more}"
+    yield f"{first.severity.name:<8} {title}  [{texts['attack']}]"
     yield f"         {texts['consequence']} {texts['remedy']}"
-    for finding in found.shown[:_SHOWN]:
-        places = "; ".join(map(str, finding.evidence[:_PLACES]))
-        yield f"       - {finding.detail} ({places})"
-    if left := found.left_out + len(found.shown[_SHOWN:]):
+    for finding in findings[:_SHOWN]:
+        yield f"       - {finding.detail} ({'; '.join(map(str, finding.evidence[:_PLACES]))})"
+    if left := len(findings[_SHOWN:]):
         yield f"         … and {left} more: use --json or --html."

@@ -279,7 +279,7 @@ def a_signature_of_other_survivors(edit):
     edit.touched = [edit.follows(edit.touched[0])]
 
 
-@leak("record.missing", stage=VerifiedStage)
+@leak("spec.relayed", stage=VerifiedStage)
 def a_signature_of_other_members(edit):
     (entry,) = edit.find(1, Kind.SIGNATURE, slot=0, peer=VICTIM)
     (later,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM)

@@ -33,7 +33,7 @@ def a_whole_slot_with_a_device_that_was_lost(edit):
     edit.touched = edit.touched[:1]
 
 
-@leak("record.missing", stage=VerifiedStage)
+@leak("spec.relayed", stage=VerifiedStage)
 def a_first_whole_slot_of_which_no_list_was_signed(edit):
     edit.remove(*edit.find(1, Kind.CHECK, slot=0), *edit.find(1, Kind.SIGNATURE, slot=0))
     edit.touched = edit.find(1, Kind.SLOT, slot=0)[:1]

@@ -73,7 +73,7 @@ def the_proof_of_a_sum_that_is_not_there_yet(edit):
     del edit.touched[3:]
 
 
-@leak("record.missing", stage=SignedStage)
+@leak("spec.relayed", stage=SignedStage)
 def signatures_that_nobody_is_recorded_to_have_sent(edit):
     edit.remove(*edit.find(1, Kind.CHECK, slot=0), *edit.find(1, Kind.SIGNATURE, slot=0))
     edit.touched = []

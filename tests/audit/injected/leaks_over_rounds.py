@@ -17,7 +17,7 @@ from deltafl.secagg.states import Step, Vanish
 UPDATE = 2
 
 
-@leak("metadata.size")
+@leak("clear.values")
 def shorter_vectors_of_whoever_fails_the_filter(edit):
     passed = edit.run.passed(1)
     for entry in edit.find(1, Kind.MASKED, slot=UPDATE):

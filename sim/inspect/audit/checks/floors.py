@@ -83,7 +83,7 @@ def _below_policy(session: SessionView, policy: RoundPolicy) -> Iterator[Finding
 def _unverified(session: SessionView, expected: Expected) -> Iterator[Finding]:
     """What devices cannot check, of a server that may say anything."""
     levels = session.levels
-    if not expected.is_active or levels is None:
+    if not expected.policy.expects_active or levels is None:
         return
     severity = Severity.LOW if expected.policy.unverified_if_active else None
     has_radius = levels.common.update.radius is not None

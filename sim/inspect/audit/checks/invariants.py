@@ -75,7 +75,7 @@ class Invariants(Check):
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
         policy = premises.expected.policy
-        self._colluding = policy.colluding_rate if premises.expected.is_active else None
+        self._colluding = policy.colluding_rate if policy.expects_active else None
         self._sessions: dict[bytes, Session] = {}
         self._past = Past()
 

@@ -1,12 +1,12 @@
-"""Do sizes, order or missing answers tell which devices passed the filter?
+"""Do order or missing answers tell which devices passed the filter, or what their values are?
 
-Sizes need no truth file: within a slot, all vectors must be of one. The order of the answers of
-every step is compared with losses, weights and who passed, and so is who did not answer.
+The order of the answers of every step is compared with losses, weights and who passed, and so is
+who did not answer. Of the size of a message there is nothing to compare: all of a kind and slot
+have one, and the strict readers refuse others.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -15,8 +15,6 @@ import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg.codec import read_fields
-from deltafl.secagg.errors import DecodeError
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.arrival import Orders
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
@@ -24,7 +22,6 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.steps import SessionStep, steps_of
 from deltafl.sim.inspect.audit.tails import Floats, PValue
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound, passes
 from deltafl.sim.inspect.audit.views import RoundView, SessionView
@@ -33,12 +30,9 @@ _ORDER: Final = "order of answers and filter"
 _ANSWERS: Final = "missing answers and filter"
 _VALUES: Final = "order of answers and values"
 _FAILS: Final = "failure to pass"
-_MOST_FIELDS: Final = 16  # of a message, if it is one
 
 RULES: Final = Rules.read(
     """\
-metadata.size high device A16: the size of devices' messages varies within a slot
-    The size may tell which devices passed the filter.
 metadata.order medium device A16: the order of answers depends on which devices passed the filter
     A device that answers late has trained, and so has passed.
 metadata.order-of-values medium device A16: answers come in the order of devices' losses or weights
@@ -49,8 +43,11 @@ metadata.answers medium device A16: which devices answer depends on which device
 )
 
 
-_Step = tuple[str, int | None]
-"""What was asked for, and in which slot."""
+_ANSWERS_TO: Final = Kind.ADVERTISE - Kind.OPEN
+"""An answer's kind is that of what it answers, plus this."""
+
+_Peers = list[tuple[int, Evidence]]
+"""To whom, or from whom, messages were, and where they are recorded."""
 
 _Values = Mapping[str, Mapping[int, float]]
 """Values of a round's devices, by name and device."""
@@ -87,10 +84,11 @@ class _Missing:
 
 
 class Metadata(Check):
-    """Compares sizes and, with a truth file, order and presence with the devices' values."""
+    """Compares order and presence of answers with the devices' values."""
 
     name = "metadata"
     rules = RULES
+    needs_truth = True
     tests = MappingProxyType(
         {
             _ORDER: "metadata.order",
@@ -101,69 +99,67 @@ class Metadata(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._orders: dict[tuple[_Step, str], tuple[Orders, Evidence]] = {}
-        self._missing: dict[_Step, _Missing] = {}
+        self._passed: dict[tuple[bytes, int, int | None], _Peers] = {}  # in a round
+        self._orders: dict[tuple[str, str], tuple[Orders, Evidence]] = {}
+        self._missing: dict[str, _Missing] = {}
 
-    def on_round(self, over: RoundOver) -> Iterator[Finding]:
-        """Look at the sizes of a round's vectors; note who answered, and when."""
-        for session in over.view.sessions.values():
-            if over.truth and session.config is not None:
-                values = _values_of(session, session.config, over.truth)
-                for step in steps_of(session):
-                    self._note(step, values)
-        for (_, slot), vectors in _vectors(over.view).items():
-            counts = Counter(seen.record.size for seen in vectors)
-            (usual, _), *_ = counts.most_common(1)
-            if odd := [seen for seen in vectors if seen.record.size != usual]:
-                detail = (
-                    f"slot {slot}: {len(odd)} of {len(vectors)} vectors are not of {usual} bytes, "
-                    f"such as device {odd[0].record.peer}'s of {odd[0].record.size}"
-                )
-                yield RULES.found("metadata.size", detail, [seen.place for seen in odd])
+    def on_message(self, seen: Seen, round_: RoundView) -> tuple[Finding, ...]:
+        """Note who was asked what, and who answered."""
+        del round_
+        content = seen.content
+        if content.kind is not None and not content.problem:
+            key = content.tag, content.kind, content.slot
+            self._passed.setdefault(key, []).append((seen.record.peer, seen.place))
+        return ()
 
-    def _note(self, step: SessionStep, values: _Values) -> None:
+    def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
+        """Collect what was asked, and answered, in a round."""
+        passed, self._passed = self._passed, {}
+        for (tag, kind, slot), asked in passed.items():
+            session = over.view.sessions.get(tag)
+            if kind > Kind.REQUEST or not over.truth or session is None or session.config is None:
+                continue
+            values = _values_of(session, session.config, over.truth)
+            answers = Kind(kind + _ANSWERS_TO)
+            what = answers.name.lower() + ("" if slot is None else f" of slot {slot}")
+            self._note(what, asked, passed.get((tag, answers, slot), []), values)
+        return ()
+
+    def _note(self, what: str, sent: _Peers, got: _Peers, values: _Values) -> None:
         """Collect the order of the answers of a step, and who did not give one."""
-        known = values["loss"]
+        known, (_, place) = values["loss"], sent[0]
         asked, came = (
-            list(dict.fromkeys(s.record.peer for s in some if s.record.peer in known))
-            for some in (step.sent, step.came)
+            list(dict.fromkeys(peer for peer, _ in some if peer in known)) for some in (sent, got)
         )
         if not set(came) <= set(asked):
             return  # somebody answered who was not asked; see the order of messages
-        key = step.asks, None if step.slot is None else step.slot.index
-        place = step.sent[0].place
+        missing = set(asked) - set(came)
         for name, of in values.items():
-            orders, _ = self._orders.get((key, name), (Orders(), None))
-            orders.add([of[d] for d in came], [of[d] for d in asked if d in set(came)])
-            self._orders[key, name] = orders, place
+            orders, _ = self._orders.get((what, name), (Orders(), None))
+            orders.add([of[d] for d in came], [of[d] for d in asked if d not in missing])
+            self._orders[what, name] = orders, place
         if _FAILS in values:
             passed = {device for device, fails in values[_FAILS].items() if not fails}
-            missing = set(asked) - set(came)
-            self._missing.setdefault(key, _Missing()).add(set(asked), missing, passed, place)
+            self._missing.setdefault(what, _Missing()).add(set(asked), missing, passed, place)
 
     def on_end(self) -> tuple[Finding, ...]:
         """Test what was collected; the alarms come when all tests are made."""
         budget = self._premises.budget
-        for (step, name), (orders, seen) in self._orders.items():
+        for (what, name), (orders, seen) in self._orders.items():
             detail = (
-                f"{_named(step)}: of {orders.num_pairs} pairs of devices, the one with the larger "
+                f"{what}: of {orders.num_pairs} pairs of devices, the one with the larger "
                 f"{name} answered first in {orders.num_reversed}, and was asked first in "
                 f"{orders.num_reversed_if_asked}"
             )
             test = _ORDER if name == _FAILS else _VALUES
             budget.add(PValue(test, orders.p_value(), detail), seen)
-        for step, missing in self._missing.items():
-            budget.add(missing.test(_named(step)), missing.seen)
+        for what, missing in self._missing.items():
+            budget.add(missing.test(what), missing.seen)
         return ()
 
     def coverage(self, tally: Tally) -> Coverage:
-        """The first bytes of every message are enough; order and answers also need the truth."""
-        return Coverage(tally.whole, "sizes, order, answers" if tally.has_truth else "sizes")
-
-
-def _named(step: _Step) -> str:
-    asks, slot = step
-    return asks if slot is None else f"{asks} of slot {slot}"
+        """Rounds that have messages."""
+        return Coverage(tally.whole, "order and presence of answers")
 
 
 def _values_of(session: SessionView, config: RoundConfig, truth: TruthOfRound) -> _Values:
@@ -175,25 +171,6 @@ def _values_of(session: SessionView, config: RoundConfig, truth: TruthOfRound) -
     if isinstance(threshold, Threshold):
         values[_FAILS] = {d: float(not passes(one, config, threshold)) for d, one in truth.items()}
     return values
-
-
-def _vectors(round_: RoundView) -> Mapping[tuple[bytes, int], Sequence[Seen]]:
-    """All that is, or begins as, a masked vector, by session's tag and slot."""
-    found: dict[tuple[bytes, int], list[Seen]] = {}
-    for tag, view in round_.sessions.items():
-        for slot in view.slots.values():
-            if slot.inputs:
-                found[tag, slot.index] = list(slot.inputs)
-    for seen in round_.strange:
-        try:
-            fields = read_fields(seen.data, most=_MOST_FIELDS)
-        except DecodeError:
-            continue
-        if not seen.record.sent and len(fields) > 3 and fields[1] == Kind.MASKED:
-            of, number = fields[2:4]
-            if isinstance(of, bytes) and isinstance(number, int):
-                found.setdefault((of, number), []).append(seen)
-    return found
 
 
 def hypergeometric(total: int, marked: int, drawn: int) -> Floats:

@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from deltafl.secagg.messages import ConsistencySignature, OpenSlot, UnmaskRequest
-from deltafl.sim.errors import ChainError, Damage
+from deltafl.sim.errors import ChainError
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.rules import Rules
-from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import (
     Begin,
     Closing,
@@ -20,16 +18,8 @@ from deltafl.sim.record.transcript import (
     RoundEnd,
     Sum,
 )
+from deltafl.sim.settings.config import Sums
 from deltafl.sim.settings.constraints import FULL
-
-_RULE_OF: Final = {
-    Damage.CUT: "record.cut",
-    Damage.EDITED: "record.edited",
-    Damage.MISSING: "record.missing",
-    Damage.REORDERED: "record.reordered",
-    Damage.MALFORMED: "record.malformed",
-}
-
 
 RULES: Final = Rules.read(
     """\
@@ -48,11 +38,9 @@ record.unfinished medium record A24: the file has no closing record
 record.head-differs high record A24: the digest of the file is not the one that the run states
     The file may not be the one that the run wrote.
 record.unasked high record A24: an answer was recorded without its question
-    The message that the server sent to get the answer is missing from the record, and may have
-    been a lie.
+    The message that the server sent to get it is not in the record, and may have been a lie.
 record.no-messages medium settings A24: no messages passed through the server
-    Nothing can be said about the privacy of devices: the sums were computed without cryptography,
-    or the record belongs to another run.
+    Nothing can be said about privacy: sums were computed without cryptography, or elsewhere.
 """
 )
 
@@ -67,71 +55,92 @@ class Integrity(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
+        self._last: Record | None = None
+        self._digest = b""
         self._keeps_all = False
         self._round = 0  # the last one
         self._is_open = False  # whether that one has begun and not ended
-        self._num_records = 0
-        self._digest = b""
-        self._is_closed = False
+        self._is_closed = self._is_damaged = False
         self._is_silent = True
-        self._is_damaged = False
 
     def on_record(self, record: Record, digest: bytes) -> Iterator[Finding]:
         """Note how far the transcript goes, and check that it continues as it must."""
-        self._num_records, self._digest = record.number + 1, digest
+        self._last, self._digest = record, digest
         if self._is_closed and not isinstance(record, Resumed):
-            place = Evidence(None, record.number)
-            yield RULES.found("record.malformed", "it follows the closing record", [place])
-        if isinstance(record, Message | Sum | RoundEnd | Begin):
-            yield from self._counted(record)
-            self._is_silent = self._is_silent and isinstance(record, RoundEnd | Begin)
+            yield self._of_last("record.malformed", "it follows the closing record")
         match record:
             case Opening():
                 self._keeps_all = record.mode == FULL
-            case Message() if self._keeps_all and not record.is_whole and record.repeats is None:
-                place = Evidence(record.round, record.number)
-                yield RULES.found("record.malformed", "its message is not kept", [place])
-            case RoundEnd():
-                self._is_open = False
+            case Message() | Sum() | RoundEnd() | Begin():
+                yield from self._counted(record)
             case Closing():
                 self._is_closed = True
             case Resumed():
                 self._is_closed = self._is_open = False
+
+    def _counted(self, record: Message | Sum | RoundEnd | Begin) -> Iterator[Finding]:
+        """Rounds are counted from 1, one by one, and each begins and ends once."""
+        begins, further = isinstance(record, Begin), record.round - self._round
+        fits = further == 1 if begins else further == 0 and self._is_open
+        if not fits:
+            rule = "record.missing" if further > 0 else "record.reordered"
+            before = f"round {self._round} {'is under way' if self._is_open else 'is over'}"
+            what = "begins" if begins else "goes on"
+            place = Evidence(record.round, record.number)
+            yield RULES.found(rule, f"round {record.round} {what}, where {before}", [place])
+        self._round, self._is_open = record.round, not isinstance(record, RoundEnd)
+        self._is_silent &= isinstance(record, RoundEnd | Begin)
+        kept = not isinstance(record, Message) or record.is_whole or record.repeats is not None
+        if self._keeps_all and not kept:
+            yield self._of_last("record.malformed", "its message is not kept")
 
     def on_damage(self, error: ChainError, round_number: int | None) -> Iterator[Finding]:
         """Say how the file is damaged."""
         self._is_damaged = True
         place = Evidence(round_number, error.frame)
         detail = f"record {error.frame}: {error.problem}"
-        yield RULES.found(_RULE_OF[error.damage], detail, [place])
+        yield RULES.found(f"record.{error.damage}", detail, [place])
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look for messages missing from a round."""
         round_ = over.view
         if over.following is not None and round_.end is None:
             place = Evidence(round_.number, over.following.number)
-            detail = f"round {round_.number} has no end"
-            yield RULES.found("record.missing", detail, [place])
+            yield RULES.found("record.missing", f"round {round_.number} has no end", [place])
         for session in round_.sessions.values():
             for seen in session.unasked:
                 kind = seen.content.kind.name if seen.content.kind is not None else "unknown"
                 detail = f"a {kind} message of device {seen.record.peer}, to which nothing was sent"
                 yield RULES.found("record.unasked", detail, [seen.place])
-            yield from _unsent(session)
 
     def on_end(self) -> Iterator[Finding]:
         """Check that the transcript goes as far as it should."""
         if self._is_damaged:
             return
-        last = self._num_records - 1
-        yield from self._differs(self._premises.digest or self._premises.source.head)
+        wanted = self._premises.digest or self._premises.source.head
+        if wanted is not None and self._digest != wanted:
+            detail = f"it is {self._digest.hex()}, not {wanted.hex()}"
+            yield self._of_last("record.head-differs", detail)
         if not self._is_closed:
-            detail = f"record {last} is the last"
-            yield RULES.found("record.unfinished", detail, [Evidence(None, last)])
+            yield self._of_last("record.unfinished", "this record is the last")
+        elif self._round < (rounds := self._rounds_due()):
+            detail = f"it is closed after round {self._round}, and the settings say {rounds} rounds"
+            yield self._of_last("record.cut", detail)
         if self._is_silent and not self._premises.source.is_in_clear:
-            detail = "no message is recorded"
-            yield RULES.found("record.no-messages", detail, [Evidence(None, last)])
-        yield from self._ends_early()
+            yield self._of_last("record.no-messages", "no message is recorded")
+
+    def _rounds_due(self) -> int:
+        """How many rounds there must be; 0 where nothing says so."""
+        source = self._premises.source
+        if source.config is None or source.config.privacy.sums == Sums.IDEAL:
+            return 0
+        if source.summary is None:
+            return 0  # without a summary, it may be about to be made longer (`run.unfinished`)
+        return source.config.federation.rounds
+
+    def _of_last(self, rule: str, detail: str) -> Finding:
+        number = None if self._last is None else self._last.number
+        return RULES.found(rule, detail, [Evidence(None, number)])
 
     def on_truth(self, untold: Sequence[int]) -> Iterator[Finding]:
         """Rounds that were played, since devices noted what they told in them."""
@@ -139,78 +148,9 @@ class Integrity(Check):
             return
         shown = ", ".join(map(str, untold[:5]))
         detail = f"the truth file has rounds {shown}, and the record has not"
-        places = [Evidence(number) for number in untold]
-        yield RULES.found("record.cut", detail, places)
-
-    def _ends_early(self) -> Iterator[Finding]:
-        """A closing record before the last round of the run's settings."""
-        config, summary = self._premises.source.config, self._premises.source.summary
-        if config is None or not self._is_closed or self._premises.source.is_ideal:
-            return
-        if summary is None:
-            return  # it may be about to be made longer (`run.unfinished`)
-        if self._round < (wanted := config.federation.rounds):
-            detail = f"it is closed after round {self._round}, and the settings say {wanted} rounds"
-            yield RULES.found("record.cut", detail, [Evidence(None, self._num_records - 1)])
+        yield RULES.found("record.cut", detail, map(Evidence, untold))
 
     def coverage(self, tally: Tally) -> Coverage:
         """Every record counts, even if it keeps little."""
-        return Coverage(tally.rounds, f"{self._num_records} records")
-
-    def _counted(self, record: Message | Sum | RoundEnd | Begin) -> Iterator[Finding]:
-        """Rounds are counted from 1, one by one, and each begins and ends once."""
-        before, self._round = self._round, record.round
-        begins, was_open, self._is_open = isinstance(record, Begin), self._is_open, True
-        place = Evidence(record.round, record.number)
-        if record.round > before + 1:
-            detail = f"round {record.round} follows round {before}"
-            yield RULES.found("record.missing", detail, [place])
-        elif record.round < before or (record.round == before and (begins or not was_open)):
-            detail = f"round {record.round} comes after round {before}"
-            if record.round == before:
-                detail = f"round {before} {'begins again' if begins else 'goes on after its end'}"
-            yield RULES.found("record.reordered", detail, [place])
-        elif record.round > before and not begins:
-            detail = f"the beginning of round {record.round} is not recorded"
-            yield RULES.found("record.missing", detail, [place])
-        if record.round < 1:
-            yield RULES.found("record.malformed", "rounds are counted from 1", [place])
-
-    def _differs(self, wanted: bytes | None) -> Iterator[Finding]:
-        """The digest up to here is not the expected one."""
-        if wanted is not None and self._digest != wanted:
-            detail = f"it is {self._digest.hex()}, not {wanted.hex()}"
-            place = Evidence(None, self._num_records - 1)
-            yield RULES.found("record.head-differs", detail, [place])
-
-
-def _unsent(session: SessionView) -> Iterator[Finding]:
-    """Lists with signatures that, by the record, no device had sent."""
-    ids = session.ids.tolist()
-    for slot in session.slots.values():
-        came = {
-            (seen.record.peer, bytes(message.signature)): seen.record.number
-            for seen in reversed(slot.signatures)
-            if isinstance(message := seen.content.message, ConsistencySignature)
-        }
-        shown, devices = [], set[int]()
-        for seen in (*slot.opened, *slot.requests):
-            message = seen.content.message
-            if not isinstance(message, OpenSlot | UnmaskRequest):
-                continue
-            unsent = {
-                ids[position] if position < len(ids) else -1
-                for position, signature in message.signatures.items()
-                if position >= len(ids)
-                or came.get((ids[position], bytes(signature)), seen.record.number)
-                >= seen.record.number
-            }
-            if unsent:
-                shown.append(seen.place)
-                devices |= unsent
-        if shown:
-            detail = (
-                f"slot {slot.index}: the list came with signatures of {len(devices)} devices that "
-                f"are not recorded to have sent them before"
-            )
-            yield RULES.found("record.missing", detail, shown)
+        records = 0 if self._last is None else self._last.number + 1
+        return Coverage(tally.rounds, f"{records} records")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.report import AuditReport, by_harm, harm_of
-from deltafl.sim.inspect.audit.rules import Harm
 from deltafl.sim.writing import count, number
 
 
@@ -31,16 +30,12 @@ class Verdict:
 def verdict(*reports: AuditReport) -> Verdict:
     """Sum reports up.
 
-    If a check failed, the verdict is at least MEDIUM, whatever the findings are.
-
     Args:
         reports: Of all runs that were audited together; at least one.
     """
     outcomes = [check.outcome for report in reports for check in report.checks]
     findings = by_harm(finding for report in reports for finding in report.findings)
     worst = max((finding.severity for finding in findings), default=Severity.INFO)
-    if Outcome.FAILED in outcomes:
-        worst = max(worst, Severity.MEDIUM)
     made = len(outcomes) - outcomes.count(Outcome.EMPTY)
     in_full = sum(outcome in (Outcome.PASSED, Outcome.FAILED) for outcome in outcomes)
     unchecked = tuple(dict.fromkeys(one for report in reports for one in report.not_checked))
@@ -65,11 +60,8 @@ def verdict(*reports: AuditReport) -> Verdict:
 def _sentence(worst: Severity, findings: Sequence[Finding], *, is_all: bool) -> tuple[str, str]:
     """Level and sentence, given the findings by harm."""
     if worst > Severity.INFO:
-        of_worst = [finding for finding in findings if finding.severity is worst]
-        harms = "; ".join(dict.fromkeys(map(harm_of, of_worst))) or Harm.WEAKENED
-        level = worst.name.lower()
-        what = count(len(of_worst), f"{level} finding") if of_worst else "A check failed"
-        return level, f"{what}: {harms}."
+        level, harms = worst.name.lower(), [harm_of(f) for f in findings if f.severity is worst]
+        return level, f"{count(len(harms), f'{level} finding')}: {'; '.join(dict.fromkeys(harms))}."
     if is_all:
         return "clean", "Nothing was found, and every check was made in full."
     return "open", "Nothing was found in what was checked. Not everything was checked."
