@@ -97,6 +97,17 @@ def test_a_page_is_written_beside_what_is_printed(capsys, transcript, tmp_path):
     assert json.loads(captured.out)["rounds"] == 1
 
 
+def test_findings_are_written_as_sarif_and_replace_nothing(capsys, transcript, tmp_path):
+    path = tmp_path / "findings.sarif"
+    out = said(capsys, transcript, "--min-cohort", 9, "--sarif", path, "--quiet", code=1).out
+    assert str(path) in out
+    (run,) = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    assert run["results"][0]["ruleId"] in out
+    assert run["artifacts"][0]["location"]["uri"].endswith("record.sqlite")
+    captured = said(capsys, transcript, "--sarif", transcript, "--quiet", code=2)
+    assert "choose another file" in captured.err
+
+
 @pytest.mark.parametrize(
     "name", ["record.sqlite", "truth.sqlite", "arms/a/record.sqlite", "linked"]
 )

@@ -16,6 +16,7 @@ from deltafl.sim.inspect.audit.html import render
 from deltafl.sim.inspect.audit.html.verdict import verdict
 from deltafl.sim.inspect.audit.options import Options, given, reproduce
 from deltafl.sim.inspect.audit.report import AuditReport
+from deltafl.sim.inspect.audit.sarif import to_sarif
 from deltafl.sim.inspect.audit.source import find_source
 from deltafl.sim.inspect.audit.text import describe
 from deltafl.sim.progress import Bar
@@ -33,17 +34,19 @@ def main(arguments: argparse.Namespace) -> int:
     options, source = given(arguments), arguments.source
     if options.truth is not None and not options.truth.is_file():
         raise UserError(f"{options.truth} does not exist: give the truth.sqlite of the run")
-    if arguments.html is not None:
-        check_output(arguments.html, [source, *filter(None, [options.truth])])
+    written = {arguments.html: render, arguments.sarif: to_sarif}
+    written.pop(None, None)
+    for path in written:
+        check_output(path, [source, *filter(None, [options.truth])])
     reports = _audited(source, options, quiet=arguments.quiet or arguments.json)
-    if arguments.html is not None:
-        write_file(arguments.html, render(*reports).encode())
+    for path, text_of in written.items():
+        write_file(path, text_of(*reports).encode())
     if arguments.json:
         print(json.dumps(_as_json(reports), indent=2, allow_nan=False))
     else:
         print(describe(*reports))
-        if arguments.html is not None:
-            print(f"\nThe whole report on {source} is in {arguments.html}.")
+        for path in written:
+            print(f"\nThe whole report on {source} is in {path}.")
     found = [finding.severity for report in reports for finding in report.findings]
     return int(any(one >= Severity[arguments.fail_on.upper()] for one in found))
 

@@ -122,6 +122,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     told = "a run directory, a folder of runs, or a record"
     parser.add_argument("source", type=Path, metavar="RUN", help=told)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page")
+    told = "write the findings as SARIF 2.1.0, for code hosts and CI"
+    parser.add_argument("--sarif", type=Path, metavar="FILE", help=told)
     parser.add_argument(
         "--fail-on",
         choices=[severity.name.lower() for severity in Severity],

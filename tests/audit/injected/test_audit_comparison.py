@@ -43,8 +43,8 @@ def baseline(path):
 
 
 def test_the_baseline_is_audited_with_the_run_and_there_is_one_verdict(compared, capsys, tmp_path):
-    page = tmp_path / "r.html"
-    code, out = told(capsys, compared, "--html", page)
+    page, log = tmp_path / "r.html", tmp_path / "r.sarif"
+    code, out = told(capsys, compared, "--html", page, "--sarif", log)
     assert code == 0
     assert "2 runs. " in out[: out.index("└")]
     assert f"  {baseline(compared)}: Nothing was found in what was checked." in out
@@ -52,6 +52,7 @@ def test_the_baseline_is_audited_with_the_run_and_there_is_one_verdict(compared,
     assert f"{compared}: " in out
     assert str(baseline(compared)) in page.read_text(encoding="utf-8")
     assert faults(page.read_text(encoding="utf-8")) == []
+    assert len(json.loads(log.read_text(encoding="utf-8"))["runs"]) == 2
 
 
 def test_programs_get_all_runs_under_one_verdict(compared, capsys):
