@@ -21,7 +21,7 @@ cohort.below-floor high settings A4: a sum was released over fewer devices than 
 parameters.below-policy high settings A19: the parameters of a session fall short of the policy
     Fewer colluding devices than assumed can rebuild a device's secrets.
 round.below-policy high settings A14: a round asks more than devices accept
-    Its sums can be about few devices: by a fine grid, many pivots, a low clip, levels alike.
+    Its sums can be about few: a fine grid, many pivots, a clip that one reaches, levels too near.
 policy.looser low settings A14: devices accept more than they usually do
     The settings of the run let its devices answer what devices elsewhere refuse.
 search.unverified high settings A19: a search is not verified although the server may be active

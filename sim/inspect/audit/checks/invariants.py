@@ -35,7 +35,7 @@ spec.answers medium device A22: a device answered what it was not asked, or in t
 shares.both-kinds critical server A2: both secrets of a device were given away
     Together, the self mask and the pairwise masks reveal the device's vector.
 boxes.complaint medium somebody A22: a device said that it could not open a box
-    Who sealed, relayed or refused it broke the protocol. The choice may be a message of its own.
+    Who sealed, relayed or refused it is at fault. Whose box it is may be a message of its own.
 input.late low design A5: a masked vector came from a device that was declared dropped out
     Its pairwise masks are known, and only its self mask protects it.
 input.twice high device A6: a device sent two different vectors for one slot
