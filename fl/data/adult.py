@@ -81,6 +81,7 @@ def load_adult(folder: Path, split: Split) -> FederatedDataset:
     Raises:
         DataError: a file is missing or damaged, or the split is by devices.
     """
+    split.check_whole("adult")
     if split.by is not SplitBy.SAMPLES:
         raise DataError(
             "adult: two devices cannot be split into train and test devices: split by samples"

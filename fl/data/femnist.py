@@ -22,18 +22,17 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split
+from deltafl.fl.data.federated import (
+    DeviceData,
+    FederatedDataset,
+    Split,
+    choose_users,
+    draw_rows,
+    federate,
+)
 from deltafl.fl.data.image_folder import read_image
 from deltafl.fl.data.leaf import LeafUser, numeric_device, read_leaf
 from deltafl.fl.data.registry import EMNIST_ROW, Download, Format
-from deltafl.fl.data.subset import (
-    WHOLE,
-    Subset,
-    choose_users,
-    draw_rows,
-    federate_chosen,
-    federate_part,
-)
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import read_regular
 
@@ -52,13 +51,7 @@ _CLASSES: Final[Mapping[str, int]] = {
 """The folders of by_class are named by the character's code in hex: 30 is the digit 0."""
 
 
-def load_femnist(
-    path: Path,
-    split: Split,
-    *,
-    legacy_duplicates: bool = False,
-    subset: Subset = WHOLE,
-) -> FederatedDataset:
+def load_femnist(path: Path, split: Split, *, legacy_duplicates: bool = False) -> FederatedDataset:
     """Read the writers: x uint8 [n, 28, 28], y int64 [n].
 
     Only images of writers who stay are decoded. The whole database has 814,255 images of 3,597
@@ -71,7 +64,6 @@ def load_femnist(
             than 100 images.
         legacy_duplicates: store the first image of every writer but the first twice. Not for
             LEAF's JSON, which has them.
-        subset: which part of the writers and of their images.
 
     Raises:
         DataError: the source is neither, or damaged (the file is named); too few writers remain.
@@ -79,23 +71,21 @@ def load_femnist(
     split = replace(split, num_classes=split.num_classes or NUM_CLASSES)
     nist = next((root for root in (path, path / "raw_data") if _is_nist(root)), None)
     if nist is not None:
-        return _load_nist(nist, split, legacy_duplicates, subset)
+        return _load_nist(nist, split, legacy_duplicates)
     if legacy_duplicates:
         raise DataError(
             f"{path}: no folders by_class and by_write, and LEAF's JSON has the duplicates "
             "already: leave legacy_duplicates out"
         )
     writers, test_ids = read_leaf(path, _leaf_writer)
-    return federate_part("femnist", writers, split, subset, test_ids=test_ids)
+    return federate("femnist", writers, split, test_ids=test_ids)
 
 
 def _is_nist(root: Path) -> bool:
     return (root / "by_class").is_dir() and (root / "by_write").is_dir()
 
 
-def _load_nist(
-    root: Path, split: Split, legacy_duplicates: bool, subset: Subset
-) -> FederatedDataset:
+def _load_nist(root: Path, split: Split, legacy_duplicates: bool) -> FederatedDataset:
     classes = {_md5(file): label for label, file in _class_images(root)}
     images: dict[str, list[tuple[Path, int]]] = {}
     unmatched = 0
@@ -109,18 +99,11 @@ def _load_nist(
         for writer in sorted(images)[1:]:
             images[writer].insert(0, images[writer][0])
     counts = {writer: len(found) for writer, found in images.items()}
-    chosen = choose_users(str(root), counts, split, subset)
-    devices = [
-        _device(
-            writer,
-            [
-                images[writer][row]
-                for row in draw_rows(writer, counts[writer], subset, split.seed).tolist()
-            ],
-        )
-        for writer in chosen
-    ]
-    dataset = federate_chosen("femnist", devices, split, counts=counts, subset=subset)
+    devices = []
+    for writer in choose_users(str(root), counts, split):
+        rows = draw_rows(writer, counts[writer], split.max_samples, split.seed)
+        devices.append(_device(writer, [images[writer][row] for row in rows.tolist()]))
+    dataset = federate("femnist", devices, split, counts=counts)
     if unmatched:
         return replace(dataset, rule=f"{dataset.rule}; {unmatched} images without a class left out")
     return dataset

@@ -149,9 +149,9 @@ def federate_lazily(
     """
     least = max(split.more_than, 1 if split.by is SplitBy.SAMPLES else 0)
     kept = np.flatnonzero(devices.sizes > least)
-    rule = f"keep devices with more than {split.more_than} samples"
+    split.check_whole(name)
     if len(kept) < 2:
-        raise DataError(too_few(name, devices.sizes.tolist(), len(kept), rule))
+        raise DataError(too_few(name, devices.sizes.tolist(), len(kept), split.rule))
     if split.by is SplitBy.SAMPLES:
         train, test = (divided_samples(devices, kept, split, side) for side in (0, 1))
     else:
@@ -165,7 +165,7 @@ def federate_lazily(
         num_classes=num_classes,
         input_shape=devices[int(kept[0])].x.shape[1:],
         dropped=len(devices) - len(kept),
-        rule=rule,
+        rule=split.rule,
     )
 
 

@@ -11,8 +11,8 @@ come from train samples only. `legacy` is for comparison with arXiv 2002.11223, 
 by the mean instead of the deviation, and scales test devices by the constants of the test set.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Final, TypeAlias
@@ -29,7 +29,7 @@ from deltafl.fl.data.federated import (
     with_numbers,
 )
 from deltafl.fl.data.lazy import LazyDevices
-from deltafl.fl.data.registry import DEFAULTS, Format, Options, format_of
+from deltafl.fl.data.registry import Format, format_of
 from deltafl.fl.data.validation import hold_out
 from deltafl.fl.errors import DataError
 
@@ -85,7 +85,7 @@ class DatasetSpec:
         split: the rule for small devices, and who trains.
         standardise: how features are scaled.
         format: a name of `deltafl.fl.data.registry.FORMATS`, or "auto".
-        options: what the loader is told beside.
+        options: what the loader is told beside, of `deltafl.fl.data.registry.OPTIONS`.
         partitioner: who gets which samples; the split's seed decides.
         concentration: α of the partitioner, above 0.
         validation: the share of the training side that is held out to choose by, in [0, 1).
@@ -95,7 +95,7 @@ class DatasetSpec:
     split: Split = Split()  # noqa: RUF009 (a frozen value, safe to share)
     standardise: Standardise = Standardise.NONE
     format: str = "auto"
-    options: Options = DEFAULTS
+    options: Mapping[str, object] = field(default_factory=dict)
     partitioner: Partitioner = Partitioner.NATURAL
     concentration: float = 1.0
     validation: Fraction = Fraction(0)
@@ -123,9 +123,9 @@ def _assigned_anew(spec: DatasetSpec, kind: Format) -> FederatedDataset:
             f"the format {kind.name!r} makes its own devices and cannot be assigned anew: use "
             f"{Partitioner.NATURAL.value!r}"
         )
-    options = replace(spec.options, num_devices=None)  # which is for the partitioner
-    count = spec.options.num_devices
-    if count is None:
+    options = dict(spec.options)
+    count = options.pop("num_devices", None)  # which is for the partitioner
+    if not isinstance(count, int):
         raise ValueError(f"partitioner {spec.partitioner.value!r} needs the number of devices")
     # everything is kept that its makers have: the rule is for the new devices
     everything = replace(spec.split, more_than=0, by=kind.split.by)
@@ -140,7 +140,7 @@ def _assigned_anew(spec: DatasetSpec, kind: Format) -> FederatedDataset:
         )
     except ValueError as error:
         raise DataError(f"{whole.name}: {error}") from error
-    split = replace(spec.split, num_classes=whole.num_classes)
+    split = replace(spec.split, num_classes=whole.num_classes, num_users=None, max_samples=None)
     name = f"{whole.name} ({spec.partitioner.value}, α = {spec.concentration:g})"
     assigned = federate(name, assign_again(whole, rows), split)
     return replace(assigned, embedding=whole.embedding)

@@ -18,7 +18,6 @@ from deltafl.fl.data.checks import checked_device, rows_by_user, with_embedding
 from deltafl.fl.data.federated import FederatedDataset, Split, check_classes, federate
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Format
-from deltafl.fl.data.subset import WHOLE, Subset, federate_part
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.npz import MAX_ARRAY_BYTES, open_npz
 
@@ -57,15 +56,12 @@ def read_arrays(
         return {name: archive.read(name, MAX_ARRAY_BYTES) for name in names}
 
 
-def load_npz(
-    path: Path, split: Split, *, subset: Subset = WHOLE, unit: str = ""
-) -> FederatedDataset:
+def load_npz(path: Path, split: Split, *, unit: str = "") -> FederatedDataset:
     """Read the archive and assign its samples to their users.
 
     Args:
         path: the archive.
         split: the rule for small devices, and who trains.
-        subset: which part of the users and of their samples.
         unit: of labels that are numbers to be predicted; "" if they are classes.
 
     Raises:
@@ -92,11 +88,8 @@ def load_npz(
         checked_device(str(path), name, x[rows], y[rows], numbers=bool(unit), keeps_whole=True)
         for name, rows in rows_by_user(names, index)
     ]
-    if subset == WHOLE:
-        dataset = federate(path.stem, devices, split)
-    else:
-        dataset = federate_part(path.stem, devices, split, subset)
-    return with_embedding(replace(dataset, classes=classes), arrays.get("embedding"))
+    dataset = replace(federate(path.stem, devices, split), classes=classes)
+    return with_embedding(dataset, arrays.get("embedding"))
 
 
 def _users(

@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.checks import checked_device, rows_by_user
-from deltafl.fl.data.federated import FederatedDataset, Split
+from deltafl.fl.data.federated import FederatedDataset, Split, federate
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Download, Format
-from deltafl.fl.data.subset import WHOLE, Subset, federate_part
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import read_up_to
 
@@ -52,7 +51,7 @@ _FILES: Final = {
 _Number = TypeVar("_Number", np.uint8, np.int32)
 
 
-def load_qmnist(folder: Path, split: Split, *, subset: Subset = WHOLE) -> FederatedDataset:
+def load_qmnist(folder: Path, split: Split) -> FederatedDataset:
     """Read the six files and give each writer their images: x uint8 [n, 28, 28], y int64 [n].
 
     A writer's id is w and NIST's number: "w391".
@@ -61,7 +60,6 @@ def load_qmnist(folder: Path, split: Split, *, subset: Subset = WHOLE) -> Federa
         folder: holds MNIST's {train,t10k}-images-idx3-ubyte.gz and {train,t10k}-labels-idx1-
             ubyte.gz, and QMNIST's qmnist-{train,test}-labels-idx2-int.gz.
         split: the rule for small devices, and who trains.
-        subset: which part of the writers and of their images.
 
     Raises:
         DataError: a file is missing or damaged, the files do not belong together, or too few
@@ -81,7 +79,7 @@ def load_qmnist(folder: Path, split: Split, *, subset: Subset = WHOLE) -> Federa
         checked_device(str(folder), name, x[rows], y[rows])
         for name, rows in rows_by_user([f"w{number}" for number in numbers], index)
     ]
-    return federate_part("qmnist", devices, split, subset)
+    return federate("qmnist", devices, split)
 
 
 def _part(

@@ -33,10 +33,16 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy, text_under
+from deltafl.fl.data.federated import (
+    DeviceData,
+    FederatedDataset,
+    Split,
+    SplitBy,
+    federate,
+    text_under,
+)
 from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.registry import TABLE_1, Download, Format, Published
-from deltafl.fl.data.subset import WHOLE, Subset, federate_part
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import read_regular
 
@@ -95,14 +101,7 @@ ALPHABETS: Final[Mapping[str, Alphabet]] = {
 """The 53 characters of arXiv 2002.11223, and the 80 of LEAF."""
 
 
-def load_shakespeare(
-    path: Path,
-    split: Split,
-    *,
-    alphabet: str = "letters",
-    window: int | None = None,
-    subset: Subset = WHOLE,
-) -> FederatedDataset:
+def load_shakespeare(path: Path, split: Split, *, alphabet: str = "letters") -> FederatedDataset:
     """Read the roles and give their windows: x int8 [n, window] (views), y int64 [n].
 
     A split by samples cuts each text in two (`split_text`).
@@ -113,33 +112,30 @@ def load_shakespeare(
         split: the rule for small roles (counted in windows), and who trains. The papers keep
             roles with more than 100 windows.
         alphabet: one of `ALPHABETS`.
-        window: how many characters a model reads; None takes the alphabet's own number. LEAF's
-            windows have a length of their own, which it must be.
-        subset: which part of the roles and of their windows.
 
     Raises:
-        ValueError: an unknown alphabet, or a window that is not positive.
+        ValueError: an unknown alphabet.
         DataError: the source is none of these, or is damaged; too few roles remain.
     """
     if alphabet not in ALPHABETS:
         raise ValueError(f"alphabet={alphabet!r} is unknown: choose one of {', '.join(ALPHABETS)}")
     letters = ALPHABETS[alphabet]
-    length = letters.window if window is None else window
-    if length < 1:
-        raise ValueError(f"window={window} is not at least 1")
     source = _gutenberg(path) or path
     test_ids: Collection[str] | None = None
     if source.suffix == ".txt":
+        texts = read_plays(source).items()
         roles = [
-            windowed_device(role, letters.encode(text), length)
-            for role, text in read_plays(source).items()
+            windowed_device(role, letters.encode(text), letters.window) for role, text in texts
         ]
     else:
-        roles, test_ids = read_leaf(source, lambda user: _role(user, letters, length))
+        roles, test_ids = read_leaf(source, lambda user: _role(user, letters))
     whole = replace(
         split, num_classes=split.num_classes or len(letters.characters), by=SplitBy.DEVICES
     )
-    dataset = federate_part("shakespeare", roles, whole, subset, is_text=True, test_ids=test_ids)
+    counts, most = {role.id: role.num_samples for role in roles}, split.max_samples
+    # the first, so that a text stays in one piece
+    roles = [DeviceData(role.id, role.x[:most], role.y[:most]) for role in roles]
+    dataset = federate("shakespeare", roles, whole, counts=counts, test_ids=test_ids)
     if split.by is SplitBy.DEVICES:
         return dataset
     both = sorted([*dataset.train, *dataset.test], key=lambda role: role.id)
@@ -201,7 +197,8 @@ def _gutenberg(path: Path) -> Path | None:
     return next((file for file in found if file.is_file()), None)
 
 
-def _role(user: LeafUser, letters: Alphabet, length: int) -> DeviceData:
+def _role(user: LeafUser, letters: Alphabet) -> DeviceData:
+    length = letters.window
     if "raw" in user.samples:
         text = user.samples["raw"]
         if not isinstance(text, str):
@@ -214,7 +211,7 @@ def _role(user: LeafUser, letters: Alphabet, length: int) -> DeviceData:
         if not (isinstance(before, str) and len(before) == length):
             raise DataError(
                 f"{user.source}: user {user.id!r}: x of sample {row} is not a text of {length} "
-                f"characters ({before!r:.40}): choose the alphabet and window of the file"
+                f"characters ({before!r:.40}): choose the alphabet of the file"
             )
         if not (isinstance(after, str) and len(after) == 1):
             raise DataError(

@@ -5,7 +5,6 @@ What trains and what tests is settled before. Devices are ranked by SHA-256 of (
 training samples once more.
 """
 
-import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -15,6 +14,7 @@ import numpy as np
 from deltafl.fl.data.federated import (
     FederatedDataset,
     Split,
+    rank_of,
     split_samples,
     text_under,
 )
@@ -55,11 +55,7 @@ def _of_devices(
             f"{dataset.name}: {len(train)} training device, and validation needs one more: give "
             "more devices, or leave the share for validation out"
         )
-
-    def rank(number: int) -> bytes:
-        return hashlib.sha256(f"validation\0{seed}\0{ids[number]}".encode()).digest()
-
-    ranked = sorted(range(len(ids)), key=rank)
+    ranked = sorted(range(len(ids)), key=lambda number: rank_of("validation", seed, ids[number]))
     count = min(max(1, int(len(ids) * share)), len(ids) - 1)
     held, left = sorted(ranked[:count]), sorted(ranked[count:])
     if isinstance(train, LazyDevices):

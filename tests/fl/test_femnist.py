@@ -6,9 +6,8 @@ import pytest
 from devices_read import by_id, same
 from PIL import Image
 
-from deltafl.fl.data.federated import Split
+from deltafl.fl.data.federated import Split, draw_rows
 from deltafl.fl.data.femnist import load_femnist
-from deltafl.fl.data.subset import Subset, draw_rows
 from deltafl.fl.errors import DataError
 
 # writer → the characters of its images, in the order of the files
@@ -121,11 +120,11 @@ def test_the_first_image_twice_as_in_leaf(nist):
 
 
 def test_a_subset(nist):
-    data = load_femnist(nist, Split(), subset=Subset(2, 2))
+    data = load_femnist(nist, Split(num_users=2, max_samples=2))
     whole = by_id(load_femnist(nist, Split()))
     assert len(by_id(data)) == 2
     for writer, device in by_id(data).items():
-        rows = draw_rows(writer, whole[writer].num_samples, Subset(2, 2), 0)
+        rows = draw_rows(writer, whole[writer].num_samples, 2, 0)
         assert len(rows) == 2
         assert np.array_equal(device.x, whole[writer].x[rows])
         assert np.array_equal(device.y, whole[writer].y[rows])

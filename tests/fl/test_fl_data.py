@@ -146,8 +146,8 @@ def test_digits_assign_every_digit_once_with_the_minority_on_both_sides():
 
 
 def test_sideways_digits_are_turned_by_a_quarter():
-    plain = load_digits(Split(), num_devices=20, minority_share=Fraction(1, 10))
-    turned = load_digits(Split(), num_devices=20, minority_share=Fraction(1, 2))
+    plain = load_digits(Split(), num_devices=20, rotated_fraction=Fraction(1, 10))
+    turned = load_digits(Split(), num_devices=20, rotated_fraction=Fraction(1, 2))
     before = next(d for d in plain.train + plain.test if d.id == "upright-002")
     after = next(d for d in turned.train + turned.test if d.id == "sideways-002")
     np.testing.assert_array_equal(np.rot90(before.x[0]), after.x[0])
@@ -164,7 +164,7 @@ def test_digits_follow_the_seed():
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"num_devices": 7}, {"num_devices": 301}, {"minority_share": Fraction(2, 3)}]
+    "arguments", [{"num_devices": 7}, {"num_devices": 301}, {"rotated_fraction": Fraction(2, 3)}]
 )
 def test_digits_that_can_not_be_assigned_are_refused(arguments):
     with pytest.raises(ValueError, match="is not in"):

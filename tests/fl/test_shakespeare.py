@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from deltafl.fl.data import leaf as leaf_module
 from deltafl.fl.data import shakespeare
-from deltafl.fl.data.federated import DeviceData, Split, SplitBy, split_samples, text_under
+from deltafl.fl.data.federated import (
+    DeviceData,
+    Split,
+    SplitBy,
+    choose_users,
+    split_samples,
+    text_under,
+)
 from deltafl.fl.data.shakespeare import (
     ALPHABETS,
     load_shakespeare,
@@ -21,7 +28,6 @@ from deltafl.fl.data.shakespeare import (
     split_text,
     windowed_device,
 )
-from deltafl.fl.data.subset import Subset, choose_users
 from deltafl.fl.errors import DataError
 
 MOBY = SHARED / "shakespeare_moby"
@@ -292,11 +298,11 @@ def test_a_split_by_samples_through_the_loader(tmp_path):
 def test_a_subset_is_stated_and_taken_after_the_rule(tmp_path):
     texts = {f"u{k}": words(20 + 10 * k, k) for k in range(1, 31)}
     path = write(tmp_path / "r.json", raw(texts))
-    data = load_shakespeare(path, Split(more_than=100), subset=Subset(8, 50))
+    data = load_shakespeare(path, Split(more_than=100, num_users=8, max_samples=50))
     assert len(by_id(data)) == 8
     assert data.dropped == 10
     assert data.rule == (
-        "keep devices with more than 100 samples; 8 of the 20 kept; the first 50 samples of each"
+        "keep devices with more than 100 samples; 8 of the 20 kept; at most 50 samples of each"
     )
     whole = by_id(load_shakespeare(path, Split(more_than=100)))
     for name, device in by_id(data).items():
@@ -305,34 +311,33 @@ def test_a_subset_is_stated_and_taken_after_the_rule(tmp_path):
 
 def test_a_larger_subset_contains_a_smaller_one():
     counts = {f"u{k}": 10 for k in range(50)}
-    chosen = [set(choose_users("t", counts, Split(), Subset(n))) for n in (2, 10, 49)]
+    chosen = [set(choose_users("t", counts, Split(num_users=n))) for n in (2, 10, 49)]
     assert chosen[0] < chosen[1] < chosen[2]
-    other = choose_users("t", counts, Split(seed=1), Subset(10))
+    other = choose_users("t", counts, Split(seed=1, num_users=10))
     assert set(other) != chosen[1]
     shuffled = dict(sorted(counts.items(), reverse=True))
-    assert choose_users("t", shuffled, Split(), Subset(10)) == sorted(chosen[1])
+    assert choose_users("t", shuffled, Split(num_users=10)) == sorted(chosen[1])
 
 
 @pytest.mark.parametrize(
-    ("counts", "subset", "message"),
+    ("counts", "wanted", "message"),
     [
-        ({"a": 6, "b": 5}, Subset(), r"1 of 2 users .* more than 5 .*largest: 6 samples"),
-        ({"a": 6, "b": 7}, Subset(3), "2 of 2 users .* and 3 are needed"),
-        ({}, Subset(), "0 of 0 users"),
+        ({"a": 6, "b": 5}, None, r"1 of 2 devices .* more than 5 .*largest device: 6 samples"),
+        ({"a": 6, "b": 7}, 3, "2 of 2 devices .* at least 3 are needed"),
+        ({}, None, "0 of 0 devices"),
     ],
 )
-def test_too_few_users_are_refused(counts, subset, message):
+def test_too_few_users_are_refused(counts, wanted, message):
     with pytest.raises(DataError, match=message):
-        choose_users("t", counts, Split(more_than=5), subset)
+        choose_users("t", counts, Split(more_than=5, num_users=wanted))
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Subset(num_users=1), "num_users=1 is not at least 2"),
-        (lambda: Subset(max_samples=0), "max_samples=0 is not at least 1"),
+        (lambda: Split(num_users=1), "num_users=1 is not at least 2"),
+        (lambda: Split(max_samples=0), "max_samples=0 is not at least 1"),
         (lambda: load_shakespeare(Path(), Split(), alphabet="greek"), "'greek' is unknown"),
-        (lambda: load_shakespeare(Path(), Split(), window=0), "window=0"),
     ],
 )
 def test_wrong_arguments_are_refused(call, message):
