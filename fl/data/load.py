@@ -28,7 +28,7 @@ from deltafl.fl.data.federated import (
     federate,
     with_numbers,
 )
-from deltafl.fl.data.lazy import LazyDevices
+from deltafl.fl.data.lazy import LazyDevices, ids_of
 from deltafl.fl.data.registry import Format, format_of
 from deltafl.fl.data.validation import hold_out
 from deltafl.fl.errors import DataError
@@ -305,8 +305,7 @@ def scaling_constants(devices: Sequence[DeviceData]) -> tuple[_Numbers, _Numbers
 
 def _by_device(dataset: FederatedDataset) -> FederatedDataset:
     train = dataset.train
-    ids = train.ids if isinstance(train, LazyDevices) else [device.id for device in train]
-    places = {device_id: place for place, device_id in enumerate(ids)}
+    places = {device_id: place for place, device_id in enumerate(ids_of(train))}
 
     def change(device: DeviceData) -> DeviceData:
         place = places.get(device.id)
