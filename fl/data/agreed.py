@@ -18,7 +18,7 @@ from deltafl.fl.data.federated import (
     check_classes,
     with_numbers,
 )
-from deltafl.fl.data.load import changed
+from deltafl.fl.data.lazy import all_changed
 from deltafl.fl.errors import DataError
 
 GIVEN: Final = "given"
@@ -102,8 +102,7 @@ class Agreed:
                 raise unknown_label(f"{dataset.name}: user {device.id!r}", labels, self.classes)
             return replace(device, y=numbers)
 
-        sides = dataset.sides.items()
-        made = dataset.with_sides({n: changed(side, change, "classes") for n, side in sides})
+        made = all_changed(dataset, change, "classes")
         return replace(made, classes=self.classes, num_classes=len(self.classes))
 
     def _scaled(self, dataset: FederatedDataset) -> FederatedDataset:
@@ -114,17 +113,15 @@ class Agreed:
 
         def change(device: DeviceData) -> DeviceData:
             with np.errstate(over="ignore"):
-                x = scale.of(device.inputs())
-            if not np.isfinite(x).all():
+                scaled = scale.of_device(device)
+            if not np.isfinite(scaled.x).all():
                 raise DataError(
                     f"{dataset.name}: user {device.id!r}: a scaled input is no finite float32: "
                     "correct it, or data.scales"
                 )
-            return replace(device, x=x)
+            return scaled
 
-        sides = numbers.sides.items()
-        made = numbers.with_sides({n: changed(side, change, GIVEN) for n, side in sides})
-        return replace(made, scale=scale, scaled=GIVEN)
+        return replace(all_changed(numbers, change, GIVEN), scale=scale, scaled=GIVEN)
 
 
 def unknown_label(where: str, labels: Sequence[str], classes: Sequence[str]) -> DataError:

@@ -110,6 +110,10 @@ class Scale:
         scaled: npt.NDArray[np.float32] = ((inputs - self.mean) / self.std).astype(np.float32)
         return scaled
 
+    def of_device(self, device: DeviceData) -> DeviceData:
+        """A device with its inputs scaled."""
+        return replace(device, x=self.of(device.inputs()))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FederatedDataset:

@@ -131,6 +131,29 @@ def sizes_of(devices: Sequence[DeviceData]) -> npt.NDArray[np.int64]:
     return np.array([device.num_samples for device in devices], dtype=np.int64)
 
 
+def changed(
+    devices: Sequence[DeviceData], change: Callable[[DeviceData], DeviceData], identity: str
+) -> Sequence[DeviceData]:
+    """Each device changed; those that are made on demand, once they are.
+
+    Args:
+        devices: the devices.
+        change: of one.
+        identity: says which change it is, for the identity of devices that are made on demand.
+    """
+    if isinstance(devices, LazyDevices):
+        return devices.mapped(change, f"standardise={identity}")
+    return tuple(map(change, devices))
+
+
+def all_changed(
+    dataset: FederatedDataset, change: Callable[[DeviceData], DeviceData], identity: str
+) -> FederatedDataset:
+    """A data set with each device changed; see `changed`."""
+    sides = dataset.sides.items()
+    return dataset.with_sides({name: changed(side, change, identity) for name, side in sides})
+
+
 def _num_bytes(device: DeviceData) -> int:
     return device.x.nbytes + device.y.nbytes
 

@@ -84,7 +84,8 @@ def test_scaling_takes_nothing_from_validation():
 
     held = hold_out(before, FIFTH, split)
     scaled = standardise(held)
-    mean, std = scaling_constants(held.train)
+    constants = scaling_constants(held.train)
+    mean, std = constants.mean, constants.std
     np.testing.assert_allclose(
         scaled.validation[0].x, ((held.validation[0].x - mean) / std).astype("f")
     )
