@@ -489,10 +489,8 @@ def check_classes(source: str, classes: Iterable[str]) -> None:
             ) from error
         alike = _written_alike(name)
         if alike in seen:
-            raise DataError(
-                f"{source}: classes {seen[alike]!a:.60} and {name!a:.60} are one, written in two "
-                "ways: write each class in one way"
-            )
+            told = f"classes {seen[alike]!a:.60} and {name!a:.60} are one, written in two ways"
+            raise DataError(f"{source}: {told}: write each in one")
         seen[alike] = name
 
 
@@ -508,33 +506,22 @@ def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int |
         if seen.get(alike) == device.id:
             raise DataError(f"{name}: user {device.id!r} appears twice: give every user its own id")
         if alike in seen:
-            raise DataError(
-                f"{name}: users {seen[alike]!a:.60} and {device.id!a:.60} are one, written in two "
-                "ways: write each user in one way, or somebody both trains and tests"
-            )
+            told = f"users {seen[alike]!a:.60} and {device.id!a:.60} are one, written in two ways"
+            raise DataError(f"{name}: {told}: write each in one")
         seen[alike] = device.id
         if len(device.id) > MAX_NAME:
-            raise DataError(
-                f"{name}: the id of user {device.id[:20]!r}… has {len(device.id)} characters: at "
-                f"most {MAX_NAME} are kept"
-            )
+            raise DataError(f"{name}: user {device.id[:20]!r}…: at most {MAX_NAME} characters")
         check_same_shape(device, devices[0], f"{name}: ")
         if device.x.dtype != devices[0].x.dtype:
             raise DataError(
                 f"{name}: inputs of user {device.id!r} are {device.x.dtype} and those of user "
-                f"{devices[0].id!r} {devices[0].x.dtype}: bring them to one type, as uint8 are "
-                "pixels, which are divided by 255"
+                f"{devices[0].id!r} {devices[0].x.dtype}: bring them to one (uint8 are pixels)"
             )
         if device.has_numbers:
             continue
         highest = int(device.y.max(initial=0))
-        if num_classes is not None and highest >= num_classes:
+        if highest >= (most := num_classes or MAX_INFERRED_CLASSES):
             raise DataError(
-                f"{name}: label {highest} of user {device.id!r} is not in 0..{num_classes - 1}: "
-                f"raise data.num_classes or correct the label"
-            )
-        if num_classes is None and highest >= MAX_INFERRED_CLASSES:
-            raise DataError(
-                f"{name}: label {highest} of user {device.id!r} would make {highest + 1} classes: "
-                f"correct the label; where so many are meant, say how many (data.num_classes)"
+                f"{name}: label {highest} of user {device.id!r} is not in 0..{most - 1}: correct "
+                "the label, or say how many classes there are (data.num_classes)"
             )

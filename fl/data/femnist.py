@@ -30,18 +30,19 @@ from deltafl.fl.data.federated import (
     draw_rows,
     federate,
 )
+from deltafl.fl.data.files import bounded
 from deltafl.fl.data.image_folder import read_image
 from deltafl.fl.data.leaf import LeafUser, numeric_device, read_leaf
 from deltafl.fl.data.registry import EMNIST_ROW, Download, Format
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.regular import read_regular
 
 NUM_CLASSES: Final = 62
 SIDE: Final = 28
 """Pixels of a side."""
 
 _NIST_SIDE: Final = 128
-_MAX_IMAGE_BYTES: Final = 1 << 20  # an image of the database has about 1,000
+# an image of the database has about 1,000 bytes
+_IMAGE: Final = ("image of NIST's", 1 << 20, "unpack the archive again")
 _CLASSES: Final[Mapping[str, int]] = {
     f"{ord(character):x}": label
     for label, character in enumerate(
@@ -73,10 +74,7 @@ def load_femnist(path: Path, split: Split, *, legacy_duplicates: bool = False) -
     if nist is not None:
         return _load_nist(nist, split, legacy_duplicates)
     if legacy_duplicates:
-        raise DataError(
-            f"{path}: no folders by_class and by_write, and LEAF's JSON has the duplicates "
-            "already: leave legacy_duplicates out"
-        )
+        raise DataError(f"{path}: LEAF's JSON has the duplicates: leave legacy_duplicates out")
     writers, test_ids = read_leaf(path, _leaf_writer)
     return federate("femnist", writers, split, test_ids=test_ids)
 
@@ -117,10 +115,7 @@ def _class_images(root: Path) -> Iterator[tuple[int, Path]]:
     for folder in reversed(_folders(root / "by_class")):
         label = _CLASSES.get(folder.name)
         if label is None:
-            raise DataError(
-                f"{folder}: no character of FEMNIST has the code {folder.name!r}: unpack "
-                "by_class.zip again"
-            )
+            raise DataError(f"{folder}: it is no character's code: unpack by_class.zip again")
         for part in _folders(folder):
             # the images of train_* are those of hsf_*, a second time
             if "hsf" in part.name and "mit" not in part.name:
@@ -129,11 +124,9 @@ def _class_images(root: Path) -> Iterator[tuple[int, Path]]:
 
 
 def _writer_images(root: Path) -> Iterator[tuple[str, Path]]:
-    for part in _folders(root / "by_write"):
-        for writer in _folders(part):
-            for kind in _folders(writer):
-                for file in _images(kind):
-                    yield writer.name, file
+    for kind in sorted((root / "by_write").glob("*/*/*/")):
+        for file in _images(kind):
+            yield kind.parent.name, file
 
 
 def _folders(path: Path) -> list[Path]:
@@ -145,17 +138,8 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _md5(file: Path) -> bytes:
-    return hashlib.md5(_content(file), usedforsecurity=False).digest()
-
-
-def _content(file: Path) -> bytes:
-    try:
-        return read_regular(file, _MAX_IMAGE_BYTES)
-    except OSError as error:
-        raise DataError(
-            f"{file}: this is no image of NIST's ({error.strerror or error}): unpack the "
-            "archive again"
-        ) from error
+    with bounded(file, *_IMAGE) as opened:
+        return hashlib.md5(opened.read(), usedforsecurity=False).digest()
 
 
 def _device(writer: str, images: Sequence[tuple[Path, int]]) -> DeviceData:
@@ -164,17 +148,11 @@ def _device(writer: str, images: Sequence[tuple[Path, int]]) -> DeviceData:
 
 
 def _pixels(file: Path) -> npt.NDArray[np.uint8]:
-    try:
-        image = read_image(_content(file), ("PNG",))
-    except DataError:
-        raise
-    except ValueError as error:
-        raise DataError(f"{file}: {error}: unpack the archive again") from error
-    if image.size != (_NIST_SIDE, _NIST_SIDE):
-        raise DataError(
-            f"{file}: {image.size[0]}×{image.size[1]} pixels instead of "
-            f"{_NIST_SIDE}×{_NIST_SIDE}: unpack the archive again"
-        )
+    with bounded(file, *_IMAGE) as opened:
+        image = read_image(opened.read(), ("PNG",))
+        if image.size != (_NIST_SIDE, _NIST_SIDE):
+            wide, high = image.size
+            raise ValueError(f"{wide}×{high} pixels instead of {_NIST_SIDE}×{_NIST_SIDE}")
     # not thumbnail(), which since Pillow 7 shrinks in two steps and gives other pixels
     small = image.convert("L").resize((SIDE, SIDE), Image.Resampling.LANCZOS)
     return np.asarray(small, np.uint8)
@@ -184,17 +162,11 @@ def _leaf_writer(user: LeafUser) -> DeviceData:
     """Turn LEAF's 784 numbers k / 255 back into bytes, a quarter of the memory."""
     device = numeric_device(user)
     if device.x.shape[1:] not in ((SIDE * SIDE,), (SIDE, SIDE)):
-        raise DataError(
-            f"{user.source}: user {user.id!r} has inputs of shape {device.x.shape[1:]} instead of "
-            f"({SIDE * SIDE},): this is no FEMNIST"
-        )
+        raise user.wrong(f"inputs have the shape {device.x.shape[1:]}: this is no FEMNIST")
     scaled = device.inputs() * np.float32(255)
     pixels = np.rint(scaled)
     if pixels.min() < 0 or pixels.max() > 255 or np.abs(scaled - pixels).max() > 0.01:
-        raise DataError(
-            f"{user.source}: user {user.id!r} has inputs that are no pixels k / 255: load the "
-            "folder as plain LEAF data"
-        )
+        raise user.wrong("inputs are no pixels k / 255: load the folder as plain LEAF data")
     x = pixels.astype(np.uint8).reshape(-1, SIDE, SIDE)
     return DeviceData(user.id, x, device.y)
 

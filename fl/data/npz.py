@@ -99,8 +99,7 @@ def _users(
     if user.ndim != 1 or user.dtype.kind not in "iu":
         raise DataError(
             f"{path}: array 'user' has dtype {user.dtype} and shape {user.shape}: store the "
-            "integer index of each sample's user, and their names in the array 'users', if they "
-            "have names"
+            "integer index of each sample's user, and names in the array 'users'"
         )
     if len(user) == 0:
         raise DataError(f"{path} is empty: it has no samples; store at least some of two users")

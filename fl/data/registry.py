@@ -172,7 +172,11 @@ def format_of(source: str, name: str = _AUTO) -> Format:
             "name the folder with --data"
         )
     if path.exists():
-        raise DataError(f"{source}: {_no_format(path)}")
+        raise DataError(
+            f"{source}: {path.suffix or 'such'} files are not read; write a .csv file with a row "
+            "for each sample, or the arrays x, y and user with numpy.savez; if it is of another "
+            "format, name that, as in --set data.format=hub (`deltafl data list`)"
+        )
     made = [name for name, kind in FORMATS.items() if not kind.needs]
     mend = (
         meant(source, made) or f": check the path, or name data that need none: {', '.join(made)}"
@@ -189,18 +193,3 @@ def _folder_of(folder: Path) -> str:
         if found := next((one for one in suffixes if one in _IN_FOLDERS), ""):
             return _IN_FOLDERS[found]
     return "leaf"
-
-
-def _no_format(path: Path) -> str:
-    """Why a file of the user's cannot be read, and what can."""
-    kind = path.suffix.lower()
-    if kind in (".tsv", ".txt", ".xlsx", ".json", ".pt", ".pkl"):
-        return (
-            f"{kind} files are not read; write a .csv file with a row for each sample, or store "
-            "the arrays x, y and user in an .npz file, as in "
-            "numpy.savez('data.npz', x=x, y=y, user=user)"
-        )
-    return (
-        "neither a .csv, .npz or .parquet file nor a folder of LEAF files; if it is of another "
-        "format, name that, as in --set data.format=hub (`deltafl data list`)"
-    )

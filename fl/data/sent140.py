@@ -158,15 +158,9 @@ def _leaf_device(user: LeafUser, view: _View) -> DeviceData:
     for row, (tweet, label) in enumerate(zip(x, y, strict=True)):
         text = tweet[_LEAF_TEXT] if isinstance(tweet, list) and len(tweet) > _LEAF_TEXT else None
         if not isinstance(text, str):
-            raise DataError(
-                f"{user.source}: user {user.id!r}: sample {row} is no tweet (id, date, query, "
-                "user, text, ...): write LEAF's file anew"
-            )
+            raise user.wrong(f"sample {row} is no tweet (id, date, query, user, text, ...)")
         if isinstance(label, bool) or label not in (0, 1):
-            raise DataError(
-                f"{user.source}: user {user.id!r}: sample {row} has the label {label!r:.20}, which "
-                "is not 0 or 1: write LEAF's file anew"
-            )
+            raise user.wrong(f"sample {row} has the label {label!r:.20}, which is not 0 or 1")
         texts.append(text)
         labels.append(int(label))
     return view.device(user.id, texts, labels)
@@ -185,10 +179,7 @@ FORMAT: Final = Format(
         Download(
             "http://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
             1 << 28,
-            (
-                "training.1600000.processed.noemoticon.csv",
-                "testdata.manual.2009.06.14.csv",
-            ),
+            ("training.1600000.processed.noemoticon.csv", "testdata.manual.2009.06.14.csv"),
         ),
     ),
     note="Needs word vectors (data.vectors): `deltafl data fetch glove`.",

@@ -41,10 +41,10 @@ from deltafl.fl.data.federated import (
     federate,
     text_under,
 )
+from deltafl.fl.data.files import bounded
 from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.registry import TABLE_1, Download, Format, Published
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.regular import read_regular
 
 Codes: TypeAlias = npt.NDArray[np.int8]
 
@@ -139,10 +139,8 @@ def load_shakespeare(path: Path, split: Split, *, alphabet: str = "letters") -> 
     if split.by is SplitBy.DEVICES:
         return dataset
     both = sorted([*dataset.train, *dataset.test], key=lambda role: role.id)
-    sides = [split_text(role, split) for role in both]
-    return replace(
-        dataset, train=tuple(train for train, _ in sides), test=tuple(test for _, test in sides)
-    )
+    train, test = zip(*(split_text(role, split) for role in both), strict=True)
+    return replace(dataset, train=train, test=test)
 
 
 def windowed_device(device_id: str, text: npt.NDArray[np.int8], length: int) -> DeviceData:
@@ -202,22 +200,14 @@ def _role(user: LeafUser, letters: Alphabet) -> DeviceData:
     if "raw" in user.samples:
         text = user.samples["raw"]
         if not isinstance(text, str):
-            raise DataError(
-                f"{user.source}: user {user.id!r}: raw is a {type(text).__name__}: give the text"
-            )
+            raise user.wrong(f"raw is a {type(text).__name__}: give the text")
         return windowed_device(user.id, letters.encode(text), length)
     x, y = user.columns()
     for row, (before, after) in enumerate(zip(x, y, strict=True)):
         if not (isinstance(before, str) and len(before) == length):
-            raise DataError(
-                f"{user.source}: user {user.id!r}: x of sample {row} is not a text of {length} "
-                f"characters ({before!r:.40}): choose the alphabet of the file"
-            )
+            raise user.wrong(f"x of sample {row} has not {length} characters ({before!r:.40})")
         if not (isinstance(after, str) and len(after) == 1):
-            raise DataError(
-                f"{user.source}: user {user.id!r}: y of sample {row} is not one character "
-                f"({after!r:.40}): write LEAF's file anew"
-            )
+            raise user.wrong(f"y of sample {row} is not one character ({after!r:.40})")
     windows = letters.encode("".join(map(str, x))).reshape(-1, length)
     labels = letters.encode("".join(map(str, y)))
     if len(windows) == 0:
@@ -240,12 +230,8 @@ def read_plays(path: Path) -> dict[str, str]:
     Raises:
         DataError: the file is missing, too large, or not the 1994 edition.
     """
-    try:
-        data = read_regular(path, MAX_TEXT_BYTES)
-    except OSError as error:
-        raise DataError(
-            f"{path}: not readable ({error.strerror or error}): give the 1994 text alone"
-        ) from error
+    with bounded(path, "text", MAX_TEXT_BYTES, "give the 1994 text alone") as file:
+        data = file.read()
     # not splitlines, which also divides at form feeds and other characters of Latin-1
     lines = data.decode("latin-1").replace("\r\n", "\n").removesuffix("\n").split("\n")
     spoken: dict[str, list[str]] = {}
@@ -255,8 +241,8 @@ def read_plays(path: Path) -> dict[str, str]:
                 spoken.setdefault(_id(title, role), []).extend(words)
     if len(spoken) < 2:
         raise DataError(
-            f"{path}: {len(spoken)} roles found: only the 1994 Gutenberg text has the layout that "
-            "is read here (100.txt of 1994-01-100.zip, or t8.shakespeare.txt)"
+            f"{path}: {len(spoken)} roles found: give the 1994 Gutenberg text (100.txt of "
+            "1994-01-100.zip, or t8.shakespeare.txt)"
         )
     return {
         user: re.sub(" {2,}", " ", "".join(f"{line} " for line in words))

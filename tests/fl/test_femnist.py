@@ -152,7 +152,7 @@ def test_the_json_of_leaf_becomes_the_same_bytes(nist, tmp_path):
     for writer, device in by_id(from_leaf).items():
         assert device.x.dtype == np.uint8
         assert same(device, by_id(whole)[writer])
-    with pytest.raises(DataError, match="has the duplicates already"):
+    with pytest.raises(DataError, match="has the duplicates"):
         load_femnist(path.parent, Split(), legacy_duplicates=True)
     content["user_data"]["f0001_05"]["x"][0][3] = 0.1
     path.write_text(json.dumps(content))
@@ -172,7 +172,7 @@ def test_damaged_archives_are_refused_by_file(nist):
         load_femnist(nist, Split())
     assert str(copy) in str(caught.value)
     copy.write_bytes(b"x" * ((1 << 20) + 1))
-    with pytest.raises(DataError, match="this is no image of NIST's"):
+    with pytest.raises(DataError, match="more than the 1,048,576"):
         load_femnist(nist, Split())
     copy.unlink()
     (nist / "by_class" / "7f").mkdir()

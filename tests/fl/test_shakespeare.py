@@ -186,7 +186,7 @@ def test_the_roles_of_the_1994_edition(tmp_path):
 def test_a_text_that_is_not_the_1994_edition_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "other.txt"
     path.write_text("ANNE.\nFirst line of Anne.\n" * 9)
-    with pytest.raises(DataError, match="0 roles found: only the 1994"):
+    with pytest.raises(DataError, match="0 roles found: give the 1994"):
         load_shakespeare(path, Split())
     path.write_text("\n" * 9 + "by William Shakespeare\n" + "\n" * 9 + "by William Shakespeare")
     with pytest.raises(DataError, match=r"line 20: .* without a title"):
@@ -356,13 +356,13 @@ def change(key, value):
     ("damage", "message"),
     [
         (change("raw", 7), "'b': raw is a int"),
-        (change("x", ["short"] * 40), "'b': x of sample 0 is not a text of 20"),
-        (change("x", [7] * 40), "'b': x of sample 0 is not a text"),
+        (change("x", ["short"] * 40), "'b': x of sample 0 has not 20 characters"),
+        (change("x", [7] * 40), "'b': x of sample 0 has not 20"),
         (change("y", ["ab"] * 40), "'b': y of sample 0 is not one character"),
         (change("y", ["a"] * 39), "'b': 40 x and 39 y do not pair up"),
-        (change("y", "a" * 40), "'b' has no x and y"),
-        (lambda content: content["user_data"].pop("b"), "'b' has no x and y"),
-        (lambda content: content["num_samples"].reverse(), "num_samples says 40 for user 'a'"),
+        (change("y", "a" * 40), "'b': no x and y"),
+        (lambda content: content["user_data"].pop("b"), "'b': no x and y"),
+        (lambda content: content["num_samples"].reverse(), "'a': num_samples says 40"),
         (lambda content: content["users"].append("b"), "3 users but 2 num_samples"),
         (lambda content: content.pop("users"), "not a LEAF file"),
     ],

@@ -367,11 +367,11 @@ FAULTY = "user,label,a,b,c,d\n"
         (
             FAULTY + 'u,x,1,high,,1\nu,x,2,low,3,true\nu,y,,3,4,"1,5"\n',
             "column 'b' has 'high' in row 1 of the samples (and in 1 more), which is no number: "
-            "encode it as numbers (pandas.get_dummies), or name the columns of the inputs without "
-            "it (features=[…]; as a setting, data.feature_columns); besides, column 'd' has 'true' "
-            "in row 2 of the samples (and in 1 more), which is no number: write 1 and 0 for true "
-            "and false; besides, column 'a' has nothing in row 3 of the samples; column 'c' has "
-            "nothing in row 1 of the samples: fill it, or leave such rows out",
+            "encode it as numbers (pandas.get_dummies), or name the columns of the inputs "
+            "(features=[…]; as a setting, data.feature_columns) without it; besides, column 'd' "
+            "has 'true' in row 2 of the samples (and in 1 more), which is no number: write 1 and 0 "
+            "for true and false; besides, column 'a' has nothing in row 3 of the samples; column "
+            "'c' has nothing in row 1 of the samples: fill it, or leave such rows out",
         ),
         (
             FAULTY + "u,x,1,2,,1\nu,x,,2,3,1\nu,x,,2,3,1\n",
