@@ -81,7 +81,10 @@ class RemotePopulation:
     @property
     def num_devices(self) -> int:
         """One more than the largest id that is or was on the list."""
-        return _one_more(self.site)
+        devices = self.site.devices
+        if isinstance(devices, DeviceList):
+            return devices.limit
+        return max(devices.keys, default=-1) + 1
 
     def spec(self, config: RunConfig) -> ModelSpec:
         """The model; see `Population`."""
@@ -103,12 +106,6 @@ class RemotePopulation:
             "another"
         )
         return False
-
-
-def _one_more(site: Site) -> int:
-    if isinstance(site.devices, DeviceList):
-        return site.devices.limit
-    return max(site.devices.keys, default=-1) + 1
 
 
 class RemoteDevices:
@@ -289,11 +286,10 @@ class RemoteDevices:
                 ids = [ClientId(one) for one in asked]
                 journal = site.opened(writer, number, ids, level, mark)
                 task = Task(journal.task, number, 0, to_toml(config).encode(), measures=True)
+                sessions = sessions_of(config)
                 try:
                     levels = measuring_levels(config, len(ids))
-                    params = sessions_of(config).params_of_levels(
-                        levels, announced, task.graph_seed
-                    )
+                    params = sessions.params_of_levels(levels, announced, task.graph_seed)
                 except (ProtocolError, SecAggError) as error:
                     return nothing(str(error))
                 writer.begin_round(1, ids, mark)
@@ -413,7 +409,7 @@ def run_federation(
         agreed = agreed_of(config.data)
         scale = agreed.scale(shapes.input_shape) if agreed.is_scaled else None
         if scale is not None:
-            about |= {"scaled": GIVEN}
+            about["scaled"] = GIVEN
         write_bundle(config, directory, record, population.spec(config), scale, about)
         record.note(SUMMARY, summary)
         record.keep()

@@ -101,7 +101,7 @@ def main(options: argparse.Namespace) -> int:
                     f"whoever reaches {options.status} can read the state of the run: it has "
                     "neither TLS nor a password (--status)"
                 )
-        where = serving(post, devices, at, tls=tls, max_frame=max_frame, door=door)
+        where = serving(post, door, at, max_frame=max_frame)
         say(f"Devices connect to {stack.enter_context(where)}")
         say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
         if note := note_on_delta(config.dp, len(devices.keys)):

@@ -242,11 +242,9 @@ class Status:
         spent = privacy_of(self.config, self._rounds_done)
         if spent is None:
             return "no noise is added"
-        return (
-            f"ε = {rounded_up(spent.epsilon)}, of searches alone"
-            if math.isfinite(spent.epsilon)
-            else "ε is not bounded"
-        )
+        if not math.isfinite(spent.epsilon):
+            return "ε is not bounded"
+        return f"ε = {rounded_up(spent.epsilon)}, of searches alone"
 
 
 def _label(name: str, value: str) -> str:

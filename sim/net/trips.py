@@ -282,7 +282,7 @@ class Site:
         return About(round_index, tuple(cohort), listed, metadata.version("deltafl"), level)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Rounds:
     """What the rounds of a run share."""
 
@@ -293,7 +293,7 @@ class Rounds:
     deadlines: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "deadlines", Deadlines(self.site.waiting))
+        self.deadlines = Deadlines(self.site.waiting)
 
     def play(
         self,
@@ -323,16 +323,8 @@ class Rounds:
         """
         site = self.site
         keeps = sessions_of(self.config).policy.expects_active
-        server = RoundServer(
-            levels,
-            models,
-            params,
-            ids,
-            site.devices,
-            self.primitives,
-            keeps_cohort=keeps,
-            lost=lost,
-        )
+        about = levels, models, params, ids, site.devices, self.primitives
+        server = RoundServer(*about, keeps_cohort=keeps, lost=lost)
         trips = _Trips(server, self, task, journal)
         site.post.begin(task, ids)
         try:
@@ -362,12 +354,9 @@ class _Trips:
     """
 
     def __init__(self, server: RoundServer, rounds: Rounds, task: Task, journal: Journal) -> None:
-        self.bytes_up = 0
-        self._server = server
-        self._rounds = rounds
-        self._task = task.task
-        self._journal = journal
-        self._trip = -1
+        self.bytes_up, self._trip = 0, -1
+        self._server, self._rounds = server, rounds
+        self._task, self._journal = task.task, journal
 
     def carry(self, outgoing: Outgoing) -> Outgoing:
         """Send the server's messages, wait for the answers, close the trip.

@@ -58,7 +58,7 @@ def federation():
 def serving(federation, tls, port=0, door=None):
     at = "127.0.0.1", port
     post, listed = federation.post, federation.trusted
-    with app.serving(post, listed, at, tls=tls, max_frame=MAX_FRAME, door=door) as url:
+    with app.serving(post, door or Door(listed, tls), at, max_frame=MAX_FRAME) as url:
         yield url
 
 

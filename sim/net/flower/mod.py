@@ -106,10 +106,8 @@ class Member:
         path = Path(files[0])
         own, listed = read_listed(path, Path(files[1]))
         if own.client != handover.client:
-            raise ConfigError(
-                f"the server takes this node for device {handover.client}, and its identity in "
-                f"{path} is that of device {own.client}"
-            )
+            told = f"the server takes this node for device {handover.client}"
+            raise ConfigError(f"{told}, and its identity in {path} is that of device {own.client}")
         policy = replace(policy, adversary=Adversary.ACTIVE)
         return cls(own, listed, ledger_beside(path), policy)
 

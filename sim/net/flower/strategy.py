@@ -38,6 +38,7 @@ from deltafl.secagg.identity import SEED_SIZE, IdentityKey, identity
 from deltafl.secagg.randomness import system_randomness
 from deltafl.secagg.session import NoObserver, Observer
 from deltafl.sim.errors import ConfigError
+from deltafl.sim.net.admission import Door
 from deltafl.sim.net.app import serving
 from deltafl.sim.net.certificates import Tls
 from deltafl.sim.net.flower.messages import RECORD, Handover, Layout, Told
@@ -357,9 +358,9 @@ class PrivateDeltaFL(Strategy):
 
     def _listen(self, stack: contextlib.ExitStack, longest: int) -> None:
         """Listen for connections, with frames of so many bytes, until the stack is closed."""
-        at, post, admitted = self._listening, self._rounds.post, self._rounds.admitted
+        at, door = self._listening, Door(self._rounds.admitted, self._listening.tls)
         where = at.host, at.port
-        served = serving(post, admitted, where, tls=at.tls, max_frame=longest, name=at.name)
+        served = serving(self._rounds.post, door, where, max_frame=longest, name=at.name)
         self._url = stack.enter_context(served)
         if at.authority is not None:
             self._authority = at.authority.read_text(encoding="ascii")
