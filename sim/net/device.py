@@ -194,15 +194,9 @@ class DeviceSide:
         if not task.measures:
             self.notes.began(task.round_index + 1)
         day = self.today()
-        machine = RoundClient(
-            self.own.client,
-            self.policy,
-            self.randomness,
-            Credentials(self.own.identity, self.directory),
-            ledger=self.ledger,
-            graph_seed=task.graph_seed,
-            today=day,
-        )
+        credentials = Credentials(self.own.identity, self.directory)
+        mine = self.own.client, self.policy, self.randomness, credentials
+        machine = RoundClient(*mine, ledger=self.ledger, graph_seed=task.graph_seed, today=day)
         self._round = begun = _Round(task.task, task.measures, machine)
         try:
             for limit in limits_of(self.policy, day):

@@ -45,7 +45,7 @@ from deltafl.sim.errors import ChainError, RunError
 from deltafl.sim.net.frames import Reason, Task
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.own_work import SummedMetrics, marked, measuring_levels
-from deltafl.sim.net.trips import Journal, Rounds, Site
+from deltafl.sim.net.trips import Journal, Rounds, Site, task_of
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.own_files import make_folder
 from deltafl.sim.record.record import SUMMARY, VERSIONS, note_measured, read_measured, write_record
@@ -98,7 +98,8 @@ class RemotePopulation:
         """Whether the record has all of the round; see `Population`."""
         if self.site.record is None:
             return False
-        if self.site.keeps(self.site.record, begun.round - 1, begun.cohort):
+        about = self.site.about(begun.round - 1, begun.cohort)
+        if task_of(self.site.record, about) is not None:
             self.site.note(f"round {begun.round} goes on where it was")
             return True
         self.site.note(
@@ -212,7 +213,8 @@ class RemoteDevices:
         mark: Mark | None = None,
     ) -> None:
         """Note what the round is about, or go on with it; see `drawing.Devices`."""
-        self._journal = self._site.opened(transcript, round_index, ids, mark=mark)
+        about, randomness = self._site.about(round_index, ids), self._site.randomness
+        self._journal = Journal(transcript, about, randomness, mark)
 
     def cohort(
         self,
@@ -276,7 +278,7 @@ class RemoteDevices:
             with write_record(path) as record:
                 writer = TranscriptWriter(record, mode, keeps_open=True)
                 begun = next(iter(read_beyond(record, record.chain.start)), None)
-                if begun is not None and not site.keeps(record, number, begun.cohort, level):
+                if begun and task_of(record, site.about(number, begun.cohort, level)) is None:
                     writer.resume(0)
                     writer.finish(1)
                     record.keep()
@@ -284,7 +286,8 @@ class RemoteDevices:
                 size, mark = config.federation.cohort_size, begun.before if begun else None
                 asked = begun.cohort if begun else self._connected(size, frozenset()).tolist()
                 ids = [ClientId(one) for one in asked]
-                journal = site.opened(writer, number, ids, level, mark)
+                about = site.about(number, ids, level)
+                journal = Journal(writer, about, site.randomness, mark)
                 task = Task(journal.task, number, 0, to_toml(config).encode(), measures=True)
                 sessions = sessions_of(config)
                 try:

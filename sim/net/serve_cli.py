@@ -282,12 +282,11 @@ def _serve(
         said = f"the run failed: {error}; finished rounds are kept in {options.out}"
         say(said, logging.ERROR)
         return 1
-    except Stop:
-        say(f"stopped after a round; continue with --out {options.out} --resume")
-        return 0
-    except KeyboardInterrupt:
-        say(f"interrupted; continue with --out {options.out} --resume")
-        return 130
+    except (Stop, KeyboardInterrupt) as ended:
+        is_soft = isinstance(ended, Stop)
+        told = "stopped after a round" if is_soft else "interrupted"
+        say(f"{told}; continue with --out {options.out} --resume")
+        return 0 if is_soft else 130
     status.over()
     if options.json:
         print(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False))
@@ -313,11 +312,10 @@ def _config(options: argparse.Namespace, listed: int) -> RunConfig:
         "experiment": {"baselines": [], "num_seeds": 1, "nonce": ""},
     }
     if _has_begun(options):  # with what it has, however many devices are on the list now
-        own = settings_in(options.out)
-        kept = build_config([read_table(own, f"the settings of {options.out}")])
+        otherwise = [read_table(settings_in(options.out), f"the settings of {options.out}")]
+        kept = build_config(otherwise)
         cohort, fewest = kept.federation.cohort_size, kept.privacy.min_cohort
         usual: Table = {"federation": {"cohort_size": cohort}, "privacy": {"min_cohort": fewest}}
-        otherwise = [read_table(own, f"the settings of {options.out}")]
     else:
         cohort = max(1, min(listed, FederationConfig().cohort_size))
         usual = {"federation": {"cohort_size": cohort}, **of_few(listed)}
@@ -325,10 +323,8 @@ def _config(options: argparse.Namespace, listed: int) -> RunConfig:
     given = config_of(options, usual=(usual,), otherwise=otherwise, always=(alone,))
     config = with_digests(given)
     if (size := len(to_toml(config).encode())) > MAX_SETTINGS:
-        raise ConfigError(
-            f"the settings have {size:,} bytes, and devices take up to {MAX_SETTINGS:,}: name "
-            "fewer columns or classes"
-        )
+        told = f"the settings have {size:,} bytes, and devices take up to {MAX_SETTINGS:,}"
+        raise ConfigError(f"{told}: name fewer columns or classes")
     return config
 
 

@@ -258,26 +258,8 @@ class Site:
     beside: Callable[[], bytes] = bytes
     note: Callable[[str], None] = lambda _sentence: None
 
-    def opened(
-        self,
-        record: TranscriptWriter | None,
-        round_index: int,
-        cohort: Iterable[int],
-        level: int = TRAINS,
-        mark: Mark | None = None,
-    ) -> Journal:
-        """The journal of a round: of one that goes on, with a mark, or of a new one."""
-        about = self._about(round_index, cohort, level)
-        return Journal(record, about, self.randomness, mark)
-
-    def keeps(
-        self, record: Record | None, round_index: int, cohort: Iterable[int], level: int = TRAINS
-    ) -> bool:
-        """Whether a record has what it takes to go on with a round."""
-        about = self._about(round_index, cohort, level)
-        return record is not None and task_of(record, about) is not None
-
-    def _about(self, round_index: int, cohort: Iterable[int], level: int) -> About:
+    def about(self, round_index: int, cohort: Iterable[int], level: int = TRAINS) -> About:
+        """What a round is about."""
         listed = self.devices.fingerprint()
         return About(round_index, tuple(cohort), listed, metadata.version("deltafl"), level)
 

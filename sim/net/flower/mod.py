@@ -99,9 +99,8 @@ class Member:
         files = _file(config, _IDENTITY), _file(config, _DEVICES)
         if not all(files):
             raise ConfigError(
-                f"the round is for devices with identities: start the SuperNode with {_IDENTITY!r} "
-                f"and {_DEVICES!r} in its --node-config, the files of its identity (from `deltafl "
-                "enrol`) and of the list of devices"
+                "the round is for devices with identities: say in the SuperNode's --node-config "
+                f"which files have its identity ({_IDENTITY!r}) and the list ({_DEVICES!r})"
             )
         path = Path(files[0])
         own, listed = read_listed(path, Path(files[1]))
