@@ -188,7 +188,7 @@ def _read_files(paths: Sequence[Path], convert: Convert) -> dict[str, DeviceData
     for path in paths:
         for user in leaf_users(path):
             if user.id in devices:
-                raise user.wrong("he is in another file of the folder, too: remove stale files")
+                raise user.wrong("another file of the folder has him, too: remove stale files")
             devices[user.id] = convert(user)
     return devices
 

@@ -156,11 +156,11 @@ def test_the_json_of_leaf_becomes_the_same_bytes(nist, tmp_path):
         load_femnist(path.parent, Split(), legacy_duplicates=True)
     content["user_data"]["f0001_05"]["x"][0][3] = 0.1
     path.write_text(json.dumps(content))
-    with pytest.raises(DataError, match="'f0001_05' has inputs that are no pixels"):
+    with pytest.raises(DataError, match="'f0001_05': inputs are no pixels"):
         load_femnist(path.parent, Split())
     content["user_data"]["f0001_05"]["x"] = [[0.0] * 9, [0.0] * 9]
     path.write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r"inputs of shape \(9,\)"):
+    with pytest.raises(DataError, match=r"inputs have the shape \(9,\)"):
         load_femnist(path.parent, Split())
 
 
@@ -176,7 +176,7 @@ def test_damaged_archives_are_refused_by_file(nist):
         load_femnist(nist, Split())
     copy.unlink()
     (nist / "by_class" / "7f").mkdir()
-    with pytest.raises(DataError, match="no character of FEMNIST has the code '7f'"):
+    with pytest.raises(DataError, match="7f: it is no character's code"):
         load_femnist(nist, Split())
 
 

@@ -192,9 +192,9 @@ def test_a_text_that_is_not_the_1994_edition_is_refused(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"line 20: .* without a title"):
         load_shakespeare(path, Split())
     monkeypatch.setattr(shakespeare, "MAX_TEXT_BYTES", 20)
-    with pytest.raises(DataError, match="more than 20 bytes"):
+    with pytest.raises(DataError, match="more than the 20 "):
         load_shakespeare(path, Split())
-    with pytest.raises(DataError, match="not readable"):
+    with pytest.raises(DataError, match="no such file"):
         load_shakespeare(tmp_path / "none.txt", Split())
 
 
@@ -360,8 +360,8 @@ def change(key, value):
         (change("x", [7] * 40), "'b': x of sample 0 has not 20"),
         (change("y", ["ab"] * 40), "'b': y of sample 0 is not one character"),
         (change("y", ["a"] * 39), "'b': 40 x and 39 y do not pair up"),
-        (change("y", "a" * 40), "'b': no x and y"),
-        (lambda content: content["user_data"].pop("b"), "'b': no x and y"),
+        (change("y", "a" * 40), "'b'.* no x and y"),
+        (lambda content: content["user_data"].pop("b"), "'b'.* no x and y"),
         (lambda content: content["num_samples"].reverse(), "'a': num_samples says 40"),
         (lambda content: content["users"].append("b"), "3 users but 2 num_samples"),
         (lambda content: content.pop("users"), "not a LEAF file"),
