@@ -350,7 +350,7 @@ def _shapes(config: RunConfig, code: OwnCode) -> ModelSpec:
     parts = code.module, code.criterion, code.optimizer
     if not (agreed.shape or data.classes or data.unit):
         return spec_of(config, build_dataset(data), *parts)
-    if not agreed.shape or (classes < 2 and not data.unit):
+    if not agreed.shape or not (classes or data.unit):
         raise UserError(
             "inputs and labels belong together: say what inputs are, by data.feature_columns or "
             "data.input_shape, and what labels are, by data.classes, data.unit or data.num_classes"

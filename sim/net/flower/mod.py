@@ -100,7 +100,8 @@ class Member:
         if not all(files):
             raise ConfigError(
                 "the round is for devices with identities: say in the SuperNode's --node-config "
-                f"which files have its identity ({_IDENTITY!r}) and the list ({_DEVICES!r})"
+                f"which files have its identity ({_IDENTITY!r}, from `deltafl enrol`) and the list "
+                f"of devices ({_DEVICES!r})"
             )
         path = Path(files[0])
         own, listed = read_listed(path, Path(files[1]))
