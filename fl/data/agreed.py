@@ -82,10 +82,8 @@ class Agreed:
         size = int(np.prod(shape))
         for name, given in (("means", self.means), ("scales", self.scales)):
             if given and len(given) != size:
-                raise DataError(
-                    f"data.{name} has {len(given)} numbers, and inputs of shape {shape} have "
-                    f"{size}: give one for each"
-                )
+                told = f"{len(given)} numbers, and inputs of shape {shape} have {size}"
+                raise DataError(f"data.{name} has {told}: give one for each")
         means, scales = self.means or [0.0] * size, self.scales or [1.0] * size
         return Scale(np.reshape(means, shape), np.reshape(scales, shape))
 
@@ -115,10 +113,8 @@ class Agreed:
             with np.errstate(over="ignore"):
                 scaled = scale.of_device(device)
             if not np.isfinite(scaled.x).all():
-                raise DataError(
-                    f"{dataset.name}: user {device.id!r}: a scaled input is no finite float32: "
-                    "correct it, or data.scales"
-                )
+                told = f"user {device.id!r}: a scaled input is no finite float32"
+                raise DataError(f"{dataset.name}: {told}: correct it, or data.scales")
             return scaled
 
         return replace(all_changed(numbers, change, GIVEN), scale=scale, scaled=GIVEN)

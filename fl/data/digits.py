@@ -95,10 +95,8 @@ def load_digits_by_writer(split: Split) -> FederatedDataset:
     """
     x, y = _images()
     if len(y) != _NUM_IMAGES:
-        raise DataError(
-            f"digits-by-writer: scikit-learn has {len(y)} digits in place of {_NUM_IMAGES}: their "
-            "writers are not known"
-        )
+        told = f"scikit-learn has {len(y)} digits in place of {_NUM_IMAGES}"
+        raise DataError(f"digits-by-writer: {told}: their writers are not known")
     devices = []
     for form, rows in enumerate(np.split(np.arange(_NUM_IMAGES), _STARTS[1:])):
         for part, own in enumerate(np.array_split(rows, _PARTS)):

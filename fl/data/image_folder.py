@@ -103,7 +103,8 @@ def read_image_folder(
         DataError: there is no such folder, nothing in it, or something else than images.
         ValueError: the size is none, or has more than `MAX_PIXELS` pixels.
     """
-    _check_size(size)
+    if size is not None:
+        _check_size(size)
     homes = list(_folders(folder))
     if alone and not any(one.is_dir() for home in homes for one in home.iterdir()):
         homes = [folder]
@@ -150,9 +151,7 @@ def _folders(folder: Path) -> Iterator[Path]:
     return (one for one in entries if one.is_dir() and not one.name.startswith("."))
 
 
-def _check_size(size: tuple[int, int] | None) -> None:
-    if size is None:
-        return
+def _check_size(size: tuple[int, int]) -> None:
     is_pair = isinstance(size, tuple | list) and len(size) == 2
     if not is_pair or not all(isinstance(side, int) and side > 0 for side in size):
         raise ValueError(f"size={size!r}: must be height and width, two whole numbers above 0")

@@ -39,10 +39,8 @@ def read_arrays(
             an array is too large.
     """
     if not path.exists():
-        raise DataError(
-            f"{path}: no such file: check the path; of a preset's data, `deltafl presets NAME` "
-            "says where they come from"
-        )
+        where = "`deltafl presets NAME` says where a preset's data come from"
+        raise DataError(f"{path}: no such file: check the path; {where}")
     with bounded(path, ".npz archive", mend=_HOW), open_npz(path) as archive:
         size = sum(entry.file_size for entry in archive.entries.values())
         if size > MAX_ARRAY_BYTES:

@@ -145,10 +145,8 @@ class _Reader:
         for entry in _entries(folder):
             user = self._only or (entry.stem if entry.is_file() else entry.name)
             if not (self._only or self._columns.user) and seen.setdefault(user, entry) != entry:
-                raise DataError(
-                    f"{entry}: {seen[user].name} is called alike: give each device one file or one "
-                    "folder, so that no sample counts twice"
-                )
+                told = f"{entry}: {seen[user].name} is called alike"
+                raise DataError(f"{told}: give each device one file or one folder")
             for file in _files(entry):
                 yield from self._read(file, user)
 

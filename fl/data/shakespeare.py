@@ -173,15 +173,11 @@ def split_text(device: DeviceData, split: Split) -> tuple[DeviceData, DeviceData
     count, length = device.x.shape
     text = text_under(device.x)
     if text is None:
-        raise DataError(
-            f"user {device.id!r}: its windows are no text in one piece and can not be split "
-            "without a leak: split by devices, or give the text"
-        )
+        told = "its windows are no text in one piece and can not be split without a leak"
+        raise DataError(f"user {device.id!r}: {told}: split by devices, or give the text")
     if count < length + 2:
-        raise DataError(
-            f"user {device.id!r} has {count} windows and a split by samples needs {length + 2}: "
-            "leave the user out (min_samples)"
-        )
+        told = f"has {count} windows and a split by samples needs {length + 2}"
+        raise DataError(f"user {device.id!r} {told}: leave the user out (min_samples)")
     usable = count - length
     num_train = min(max(1, int(usable * split.train_fraction)), usable - 1)
     train = DeviceData(device.id, device.x[:num_train], device.y[:num_train])

@@ -111,15 +111,10 @@ class Columns:
         """
         if len(names) > MAX_COLUMNS:
             raise DataError(f"{source}: more than {MAX_COLUMNS:,} columns: divide the table")
-        for setting, is_said in (
-            ("data.user_column", self.user or self.is_one),
-            ("data.label_column", all(self.labels)),
-        ):
-            if not is_said:
-                raise DataError(
-                    f"{source}: which column is the {setting[5:-7]}'s is not said: add --set "
-                    f"{setting}=NAME; there are {_few(names)}"
-                )
+        said = {"user": self.user or self.is_one, "label": all(self.labels)}
+        for what in (what for what, is_said in said.items() if not is_said):
+            told = f"which column is the {what}'s is not said: add --set data.{what}_column=NAME"
+            raise DataError(f"{source}: {told}; there are {_few(names)}")
         taken = {*self.users, *self.labels}
         features = self.features or tuple(name for name in names if name not in taken)
         used = (*self.users, *self.labels, *features)
@@ -135,10 +130,8 @@ class Columns:
             if names.count(name) > 1:
                 raise DataError(f"{source}: several columns are called {name!r:.200}: rename them")
             if used.count(name) > 1:
-                raise DataError(
-                    f"{source}: the column {name!r:.200} is named twice: user, label and inputs "
-                    "must be columns of their own, or the model is told what it is to predict"
-                )
+                told = f"the column {name!r:.200} is named twice: user, label and inputs"
+                raise DataError(f"{source}: {told} must be columns of their own")
         if not features:
             raise DataError(f"{source}: no column is left for the inputs: there are {_few(names)}")
         return replace(self, features=features)

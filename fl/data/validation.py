@@ -41,10 +41,8 @@ def hold_out(dataset: FederatedDataset, share: Fraction, split: Split) -> Federa
     train, ids, name = dataset.train, ids_of(dataset.train), dataset.name
     if dataset.test and dataset.test[0].id in ids:
         if text_under(train[0].x) is not None:
-            raise DataError(
-                f"{name}: windows of a text overlap, so validation samples would be seen in "
-                "training: divide devices (data.split = 'devices')"
-            )
+            told = "windows of a text overlap, so validation samples would be seen in training"
+            raise DataError(f"{name}: {told}: divide devices (data.split = 'devices')")
         if int(sizes_of(train).min()) < 2:
             raise DataError(
                 f"{name}: a device has one training sample, and validation needs one more: divide "
