@@ -77,16 +77,14 @@ def dataset_spec(config: DataConfig) -> DatasetSpec:
     """
     usual = DataConfig()
     options = {
-        name: value for name in OPTIONS if (value := getattr(config, name)) != getattr(usual, name)
+        name: Path(value) if name == "vectors" else value
+        for name in OPTIONS
+        if (value := getattr(config, name)) != getattr(usual, name)
     }
-    if config.vectors:
-        options["vectors"] = Path(config.vectors)
     # The quickstart preset, which any configuration may start from, sets num_devices and
     # rotated_fraction, so ignore them where they are unused. Other unused settings are errors.
-    uses = dataset_format(config).options
-    if config.partitioner != Partitioner.NATURAL:
-        uses |= {"num_devices"}
-    for name in {"num_devices", "rotated_fraction"} - uses:
+    made = {"num_devices"} if config.partitioner != Partitioner.NATURAL else set[str]()
+    for name in {"num_devices", "rotated_fraction"} - made - dataset_format(config).options:
         options.pop(name, None)
     try:
         split = _partition(config)

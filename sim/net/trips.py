@@ -80,6 +80,14 @@ class About:
         """As the record has it."""
         return {**asdict(self), "cohort": list(self.cohort)}
 
+    def task_in(self, record: Record) -> bytes | None:
+        """The name of the round's task, if a record has it and it can be gone on with."""
+        said = record.json(_ABOUT) or {}
+        task = said.pop("task", None)
+        if said != self.fields or not isinstance(task, str):
+            return None
+        return bytes.fromhex(task) if re.fullmatch(f"[0-9a-f]{{{2 * TASK_SIZE}}}", task) else None
+
 
 class Journal:
     """What a record holds of the round under way, whose devices outlive the server's process.
@@ -105,7 +113,7 @@ class Journal:
     ) -> None:
         self._record, self._trips = record, deque[list[Message]]()
         self.closed, self.answered = 0, frozenset[ClientId]()
-        known = None if record is None or mark is None else task_of(record.record, about)
+        known = None if record is None or mark is None else about.task_in(record.record)
         self.task = randomness(TASK_SIZE) if known is None else known
         if record is None:
             return
@@ -140,15 +148,6 @@ class Journal:
         """Keep what is recorded, whenever this process ends."""
         if self._record is not None:
             self._record.keep()
-
-
-def task_of(record: Record, about: About) -> bytes | None:
-    """The name of the task of a round that can be gone on with; None of another one."""
-    said = record.json(_ABOUT) or {}
-    task = said.pop("task", None)
-    if said != about.fields or not isinstance(task, str):
-        return None
-    return bytes.fromhex(task) if re.fullmatch(f"[0-9a-f]{{{2 * TASK_SIZE}}}", task) else None
 
 
 _REMEMBERED: Final = 8  # trips of a stage

@@ -90,10 +90,7 @@ def test_what_is_no_image_is_refused_with_its_name(photos, tmp_path):
     with pytest.raises(DataError, match=r"b\.png: .*more than the 16,777,216 "):
         read_image_folder(photos.folder)
     for wrong in (tmp_path / "absent", note.parent):
-        with pytest.raises(
-            DataError,
-            match=r"not a folder|in no folder of a class",
-        ):
+        with pytest.raises(DataError, match=r"not a folder|in no folder of a class"):
             read_image_folder(wrong)
 
 
