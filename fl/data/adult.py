@@ -81,10 +81,9 @@ def load_adult(folder: Path, split: Split) -> FederatedDataset:
     Raises:
         DataError: a file is missing or damaged, or the split is by devices.
     """
+    split.check_whole("adult")
     if split.by is not SplitBy.SAMPLES:
-        raise DataError(
-            "adult: two devices cannot be split into train and test devices: split by samples"
-        )
+        raise DataError("adult: two devices cannot be divided: split by samples")
     packed = [path for path in folder.glob("*") if path.name.endswith((".json", ".json.gz"))]
     if len(packed) == 1:
         sides = _read_leaf(packed[0])
@@ -93,19 +92,9 @@ def load_adult(folder: Path, split: Split) -> FederatedDataset:
     train, test = (tuple(side[domain] for domain in DOMAINS) for side in sides)
     smallest = min(device.num_samples for device in train)
     if smallest <= split.more_than:
-        raise DataError(
-            f"adult: a device has {smallest} samples and the rule is to keep those with more than "
-            f"{split.more_than}: lower the number"
-        )
-    return FederatedDataset(
-        name="adult",
-        train=train,
-        test=test,
-        num_classes=2,
-        input_shape=(NUM_FEATURES,),
-        dropped=0,
-        rule="keep both domains, split as the files are",
-    )
+        raise DataError(f"adult: a device has {smallest} samples: lower data.min_samples")
+    shape, rule = (NUM_FEATURES,), "keep both domains, split as the files are"
+    return FederatedDataset("adult", train, test, 2, shape, dropped=0, rule=rule)
 
 
 def _read_side(path: Path) -> dict[str, DeviceData]:
@@ -115,13 +104,12 @@ def _read_side(path: Path) -> dict[str, DeviceData]:
     income = rows["income"].str.removesuffix(".")
     y = one_hot(path, income, _INCOMES)[:, 1].astype(np.int64)
     x, is_phd = _features(path, rows), (rows["education"] == "Doctorate").to_numpy()
+    devices = {}
     for domain, mine in zip(DOMAINS, (~is_phd, is_phd), strict=True):
         if not mine.any():
             raise DataError(f"{path}: no rows of {domain!r}: fetch the file again")
-    return {
-        domain: DeviceData(domain, x[mine], y[mine])
-        for domain, mine in zip(DOMAINS, (~is_phd, is_phd), strict=True)
-    }
+        devices[domain] = DeviceData(domain, x[mine], y[mine])
+    return devices
 
 
 def _features(path: Path, rows: pd.DataFrame) -> npt.NDArray[np.float32]:

@@ -18,7 +18,7 @@ from deltafl.fl.data.federated import (
     check_classes,
     with_numbers,
 )
-from deltafl.fl.data.load import changed
+from deltafl.fl.data.lazy import all_changed
 from deltafl.fl.errors import DataError
 
 GIVEN: Final = "given"
@@ -82,10 +82,8 @@ class Agreed:
         size = int(np.prod(shape))
         for name, given in (("means", self.means), ("scales", self.scales)):
             if given and len(given) != size:
-                raise DataError(
-                    f"data.{name} has {len(given)} numbers, and inputs of shape {shape} have "
-                    f"{size}: give one for each"
-                )
+                told = f"{len(given)} numbers, and inputs of shape {shape} have {size}"
+                raise DataError(f"data.{name} has {told}: give one for each")
         means, scales = self.means or [0.0] * size, self.scales or [1.0] * size
         return Scale(np.reshape(means, shape), np.reshape(scales, shape))
 
@@ -102,8 +100,7 @@ class Agreed:
                 raise unknown_label(f"{dataset.name}: user {device.id!r}", labels, self.classes)
             return replace(device, y=numbers)
 
-        sides = dataset.sides.items()
-        made = dataset.with_sides({n: changed(side, change, "classes") for n, side in sides})
+        made = all_changed(dataset, change, "classes")
         return replace(made, classes=self.classes, num_classes=len(self.classes))
 
     def _scaled(self, dataset: FederatedDataset) -> FederatedDataset:
@@ -114,17 +111,13 @@ class Agreed:
 
         def change(device: DeviceData) -> DeviceData:
             with np.errstate(over="ignore"):
-                x = scale.of(device.inputs())
-            if not np.isfinite(x).all():
-                raise DataError(
-                    f"{dataset.name}: user {device.id!r}: a scaled input is no finite float32: "
-                    "correct it, or data.scales"
-                )
-            return replace(device, x=x)
+                scaled = scale.of_device(device)
+            if not np.isfinite(scaled.x).all():
+                told = f"user {device.id!r}: a scaled input is no finite float32"
+                raise DataError(f"{dataset.name}: {told}: correct it, or data.scales")
+            return scaled
 
-        sides = numbers.sides.items()
-        made = numbers.with_sides({n: changed(side, change, GIVEN) for n, side in sides})
-        return replace(made, scale=scale, scaled=GIVEN)
+        return replace(all_changed(numbers, change, GIVEN), scale=scale, scaled=GIVEN)
 
 
 def unknown_label(where: str, labels: Sequence[str], classes: Sequence[str]) -> DataError:

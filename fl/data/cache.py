@@ -19,14 +19,13 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.format import open_memmap
 from numpy.lib.stride_tricks import sliding_window_view
 
@@ -43,13 +42,18 @@ from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import open_regular, read_regular
 from deltafl.fl.read.strict_json import parse_json
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Of the entries. A new number leaves the old entries alone and unread."""
 
 MAX_HEADER_BYTES: Final = 1 << 28
 """100,000 devices take about 3 million."""
 
 _HEADER: Final = "header.json"
+_PLAIN: Final = (
+    *("name", "num_classes", "input_shape", "dropped", "rule"),
+    *("classes", "scaled", "had_pixels"),
+)
+"""The fields of a data set that the header has as they are."""
 _LOG: Final = logging.getLogger(__name__)
 
 Option: TypeAlias = str | int | float | bool | None
@@ -125,20 +129,12 @@ def _key_digest(key: SourceKey) -> str:
 
 def _stamps(source: Path) -> list[tuple[str, int, int, int]]:
     """Name, size and times of all files; where they lie does not matter."""
-    found = ((name, file.stat()) for name, file in _files(source))
-    return [(name, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for name, one in found]
-
-
-def _files(source: Path) -> Iterator[tuple[str, Path]]:
-    """Give the files of a source by their names relative to it, in the order of the names."""
-    if source.is_file():
-        yield source.name, source
-        return
-    if not source.is_dir():
+    if not source.exists():
         raise DataError(f"{source}: no such file or folder: check the path")
-    found = sorted(path for path in source.rglob("*") if path.is_file())
-    for path in found:
-        yield path.relative_to(source).as_posix(), path
+    files = sorted(path for path in (source, *source.rglob("*")) if path.is_file())
+    place = source.parent if source.is_file() else source
+    found = ((path.relative_to(place).as_posix(), path.stat()) for path in files)
+    return [(name, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for name, one in found]
 
 
 def _file_digest(path: Path) -> bytes:
@@ -169,52 +165,34 @@ def _write(dataset: FederatedDataset, entry: Path) -> None:
 
 
 def _write_arrays(dataset: FederatedDataset, folder: Path) -> dict[str, object]:
-    first = dataset.train[0]
-    counts, ids, windows = [], [], True
-    for device in chain.from_iterable(dataset.sides.values()):
-        if (device.x.dtype, device.x.shape[1:]) != (first.x.dtype, first.x.shape[1:]):
+    devices = [*chain.from_iterable(dataset.sides.values())]
+    first = devices[0].x
+    for device in devices:
+        if (device.x.dtype, device.x.shape[1:]) != (first.dtype, first.shape[1:]):
             raise DataError(
                 f"{dataset.name}: inputs of user {device.id!r} are {device.x.dtype} of shape "
-                f"{device.x.shape[1:]} and those of user {first.id!r} {first.x.dtype} of shape "
-                f"{first.x.shape[1:]}: bring them to one kind"
+                f"{device.x.shape[1:]} and those of user {devices[0].id!r} {first.dtype} of shape "
+                f"{first.shape[1:]}: bring them to one kind"
             )
-        counts.append(device.num_samples)
-        ids.append(device.id)
-        windows = windows and text_under(device.x) is not None
-    shape = first.x.shape[1:]
-    rows = sum(counts)
-    # windows overlap: n of them have n + L − 1 characters
-    x_shape = (rows + len(counts) * (shape[0] - 1),) if windows else (rows, *shape)
-    x = open_memmap(folder / "x.npy", "w+", first.x.dtype, x_shape)
-    y = open_memmap(folder / "y.npy", "w+", np.dtype(np.int64), (rows,))
-    x_end = y_end = 0
-    for device in chain.from_iterable(dataset.sides.values()):
-        text = text_under(device.x) if windows else None
-        part = device.x if text is None else text
-        x[x_end : x_end + len(part)] = part
-        y[y_end : y_end + device.num_samples] = device.y
-        x_end, y_end = x_end + len(part), y_end + device.num_samples
-    x.flush()
-    y.flush()
+    texts = [text for device in devices if (text := text_under(device.x)) is not None]
+    is_text = len(texts) == len(devices)
+    parts = texts if is_text else [device.x for device in devices]
+    shape = sum(map(len, parts)), *parts[0].shape[1:]
+    np.concatenate(parts, out=open_memmap(folder / "x.npy", "w+", first.dtype, shape))
+    others = {"y": np.concatenate([device.y for device in devices])}
     if dataset.embedding is not None:
-        np.save(folder / "embedding.npy", dataset.embedding, allow_pickle=False)
+        others["embedding"] = dataset.embedding
     if dataset.scale is not None:
-        scale = np.stack([dataset.scale.mean, dataset.scale.std])
-        np.save(folder / "scale.npy", scale, allow_pickle=False)
+        others["scale"] = np.stack([dataset.scale.mean, dataset.scale.std])
+    for name, array in others.items():
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
     return {
+        **{name: getattr(dataset, name) for name in _PLAIN},
         "format": FORMAT,
-        "name": dataset.name,
-        "num_classes": dataset.num_classes,
-        "input_shape": list(dataset.input_shape),
-        "dropped": dataset.dropped,
-        "rule": dataset.rule,
-        "classes": list(dataset.classes),
-        "scaled": str(dataset.scaled),
-        "had_pixels": dataset.had_pixels,
-        "windows": shape[0] if windows else 0,
+        "windows": first.shape[1] if is_text else 0,
         "sides": {name: len(side) for name, side in dataset.sides.items()},
-        "ids": ids,
-        "counts": counts,
+        "ids": [device.id for device in devices],
+        "counts": [device.num_samples for device in devices],
     }
 
 
@@ -240,62 +218,38 @@ def _open(entry: Path) -> FederatedDataset:
             if _file_digest(entry / Path(name).name).hex() != header["files"][name]:
                 raise _Damaged(f"{name} is not as it was written")
         return _dataset(entry, header)
-    except (
-        AttributeError,
-        KeyError,
-        MemoryError,
-        OverflowError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except (ArithmeticError, AttributeError, KeyError, MemoryError, TypeError, ValueError) as error:
         raise _Damaged(f"the header says what can not be ({error!r})") from error
 
 
 def _dataset(entry: Path, header: Mapping[str, Any]) -> FederatedDataset:
-    x, y = _load(entry / "x.npy"), _load(entry / "y.npy")
-    if x.ndim == 0 or y.ndim != 1:
-        raise _Damaged(f"arrays of {x.ndim} and {y.ndim} dimensions hold no samples")
-    devices, window = [], int(header["windows"])
-    x_end = y_end = 0
-    for device_id, count in zip(header["ids"], header["counts"], strict=True):
-        length = count + window - 1 if window else count
-        part = x[x_end : x_end + length]
-        if count < 0 or len(part) != length or y_end + count > len(y):
-            raise _Damaged("the arrays are too short")
-        if window:
-            part = sliding_window_view(part, window)
-        devices.append(DeviceData(device_id, part, y[y_end : y_end + count]))
-        x_end, y_end = x_end + length, y_end + count
-    embedding = _load(entry / "embedding.npy") if "embedding.npy" in header["files"] else None
-    scale = Scale(*_load(entry / "scale.npy")) if "scale.npy" in header["files"] else None
-    sides = _sides(devices, header["sides"])
-    return FederatedDataset(
-        name=header["name"],
-        train=sides[TRAIN],
-        validation=sides[VALIDATION],
-        test=sides[TEST],
-        num_classes=header["num_classes"],
-        input_shape=tuple(header["input_shape"]),
-        dropped=header["dropped"],
-        rule=header["rule"],
-        embedding=embedding,
-        scale=scale,
-        classes=tuple(header["classes"]),
-        scaled=header["scaled"],
-        had_pixels=header["had_pixels"],
+    arrays = {
+        # a plain view: slices of np.memmap are ten times slower to make
+        name: np.asarray(np.load(entry / f"{name}.npy", mmap_mode="r", allow_pickle=False))
+        for name in ("x", "y", "embedding", "scale")
+        if f"{name}.npy" in header["files"]
+    }
+    counts, window = header["counts"], int(header["windows"])
+    # windows overlap: n of them have n + L − 1 characters
+    lengths = [count + window - 1 if window else count for count in counts]
+    if min(counts) < 0 or (sum(lengths), sum(counts)) != (len(arrays["x"]), len(arrays["y"])):
+        raise _Damaged("the arrays have another length")
+    xs, ys = (
+        np.split(arrays[name], np.cumsum(sizes)[:-1])
+        for name, sizes in (("x", lengths), ("y", counts))
     )
-
-
-def _sides(
-    devices: Sequence[DeviceData], sizes: Mapping[str, int]
-) -> dict[str, tuple[DeviceData, ...]]:
-    """Divide devices again that lie one side after the other."""
-    if not {TRAIN, TEST} <= sizes.keys() <= {TRAIN, VALIDATION, TEST}:
-        raise _Damaged(f"its sides are {', '.join(sizes)}")
-    left, order = iter(devices), (TRAIN, VALIDATION, TEST)
-    return {name: tuple(islice(left, int(sizes.get(name, 0)))) for name in order}
-
-
-def _load(path: Path) -> npt.NDArray[Any]:
-    # a plain view: slices of np.memmap are ten times slower to make
-    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    if window:
+        xs = [sliding_window_view(part, window) for part in xs]
+    devices = iter([*map(DeviceData, header["ids"], xs, ys)])
+    sizes, order = header["sides"], (TRAIN, VALIDATION, TEST)
+    if not {TRAIN, TEST} <= sizes.keys() <= {*order} or len(header["ids"]) != len(counts):
+        raise _Damaged(f"its sides are {', '.join(sizes)}, of {len(counts)} devices")
+    plain: dict[str, Any] = {
+        name: tuple(header[name]) if isinstance(header[name], list) else header[name]
+        for name in _PLAIN
+    }
+    sides = {name: tuple(islice(devices, int(sizes.get(name, 0)))) for name in order}
+    scale = Scale(*arrays["scale"]) if "scale" in arrays else None
+    embedding = arrays.get("embedding")
+    whole = FederatedDataset(train=(), test=(), embedding=embedding, scale=scale, **plain)
+    return whole.with_sides(sides)

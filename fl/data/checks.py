@@ -64,10 +64,8 @@ def with_embedding(
     if vectors is None:
         return dataset
     if vectors.ndim != 2:
-        raise DataError(
-            f"{dataset.name}: embedding of shape {vectors.shape} is no table: give a row of "
-            "numbers for each token"
-        )
+        told = f"embedding of shape {vectors.shape} is no table"
+        raise DataError(f"{dataset.name}: {told}: give a row of numbers for each token")
     return replace(dataset, embedding=_numbers(f"{dataset.name}: embedding", "vector", vectors))
 
 
@@ -178,10 +176,8 @@ def _numbers(where: str, what: str, values: npt.NDArray[np.generic]) -> npt.NDAr
     if not finite.all():
         row = int(np.argwhere(~finite)[0][0])
         bad = np.ravel(values[row])[~np.ravel(finite[row])][0]
-        raise DataError(
-            f"{where}: sample {row} has the {what} {bad}, which is not a finite float32: correct "
-            "or remove the sample"
-        )
+        told = f"sample {row} has the {what} {bad}, which is not a finite float32"
+        raise DataError(f"{where}: {told}: correct or remove the sample")
     return numbers
 
 
@@ -193,10 +189,8 @@ def _labels(where: str, y: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
     wrong = np.flatnonzero((labels != y) | (labels < 0))
     if wrong.size:
         row = int(wrong[0])
-        raise DataError(
-            f"{where}: sample {row} has the label {y[row]}, which is not an integer from 0 on: "
-            "encode classes as 0, 1, ..."
-        )
+        told = f"sample {row} has the label {y[row]}, which is not an integer from 0 on"
+        raise DataError(f"{where}: {told}: encode classes as 0, 1, ...")
     return labels
 
 

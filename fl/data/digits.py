@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate, split_ids
-from deltafl.fl.data.registry import DEFAULTS, Format
+from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
 
 NUM_DEVICES: Final = 60
@@ -39,7 +39,7 @@ def load_digits(
     split: Split,
     *,
     num_devices: int = NUM_DEVICES,
-    minority_share: Fraction = DEFAULTS.minority_share,
+    rotated_fraction: Fraction = Fraction(1, 5),
 ) -> FederatedDataset:
     """Assign the digits to devices, all by the split's seed.
 
@@ -49,7 +49,7 @@ def load_digits(
     Args:
         split: the rule for small devices, and who trains; its seed also assigns the digits.
         num_devices: at least 8 and at most 300.
-        minority_share: the share of the devices that are sideways, in (0, 1/2]; both groups have
+        rotated_fraction: the share of the devices that are sideways, in (0, 1/2]; both groups have
             at least 2 devices.
 
     Raises:
@@ -58,14 +58,14 @@ def load_digits(
     """
     if not 8 <= num_devices <= 300:
         raise ValueError(f"num_devices={num_devices} is not in [8, 300]")
-    if not 0 < minority_share <= Fraction(1, 2):
-        raise ValueError(f"minority_share={minority_share} is not in (0, 1/2]")
+    if not 0 < rotated_fraction <= Fraction(1, 2):
+        raise ValueError(f"rotated_fraction={rotated_fraction} is not in (0, 1/2]")
     x, y = _images()
     generator = np.random.default_rng(split.seed)
     order = generator.permutation(len(y))
     sizes = generator.uniform(0.5, 1.5, num_devices)
     ends = np.rint(np.cumsum(sizes) / sizes.sum() * len(y)).astype(int)[:-1]
-    num_sideways = max(2, int(num_devices * minority_share))
+    num_sideways = max(2, int(num_devices * rotated_fraction))
     devices = []
     for number, rows in enumerate(np.split(order, ends)):
         if number < num_sideways:
@@ -95,10 +95,8 @@ def load_digits_by_writer(split: Split) -> FederatedDataset:
     """
     x, y = _images()
     if len(y) != _NUM_IMAGES:
-        raise DataError(
-            f"digits-by-writer: scikit-learn has {len(y)} digits in place of {_NUM_IMAGES}: their "
-            "writers are not known"
-        )
+        told = f"scikit-learn has {len(y)} digits in place of {_NUM_IMAGES}"
+        raise DataError(f"digits-by-writer: {told}: their writers are not known")
     devices = []
     for form, rows in enumerate(np.split(np.arange(_NUM_IMAGES), _STARTS[1:])):
         for part, own in enumerate(np.array_split(rows, _PARTS)):

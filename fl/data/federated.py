@@ -3,6 +3,11 @@
 Devices, not samples, are split: a test device has never been seen in training. The split ranks the
 devices by SHA-256 of (seed, id), so it depends on the seed and on who is there, and neither on the
 order of files nor on the file system.
+
+For a machine on which the whole does not fit or takes too long, a part is taken. Users are drawn by
+rank of SHA-256 of (seed, id) among those that the rule for small devices keeps, so that a larger
+part contains a smaller one. Samples are drawn (`draw_rows`), for files are often sorted by class.
+The part is named in `FederatedDataset.rule`, so no table hides it.
 """
 
 import hashlib
@@ -105,6 +110,10 @@ class Scale:
         scaled: npt.NDArray[np.float32] = ((inputs - self.mean) / self.std).astype(np.float32)
         return scaled
 
+    def of_device(self, device: DeviceData) -> DeviceData:
+        """A device with its inputs scaled."""
+        return replace(device, x=self.of(device.inputs()))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FederatedDataset:
@@ -183,6 +192,8 @@ class Split:
         by: whether devices are divided, or the samples of each device.
         alone: whether the data may be those of one device. Then no device is drawn to test: the
             others are on machines of their own.
+        num_users: as many of the users that the rule keeps, at least 2; None takes all.
+        max_samples: at most so many samples of each, at least 1; None takes all.
     """
 
     more_than: int = 0
@@ -191,14 +202,30 @@ class Split:
     num_classes: int | None = None
     by: SplitBy = SplitBy.DEVICES
     alone: bool = False
+    num_users: int | None = None
+    max_samples: int | None = None
 
     def __post_init__(self) -> None:
-        if self.more_than < 0:
-            raise ValueError(f"more_than={self.more_than} is negative")
+        least = {"more_than": 0, "num_classes": 2, "num_users": 2, "max_samples": 1}
+        for name, number in least.items():
+            if (value := getattr(self, name)) is not None and value < number:
+                raise ValueError(f"{name}={value} is not at least {number}")
         if not 0 < self.train_fraction < 1:
             raise ValueError(f"train_fraction={self.train_fraction} is not in (0, 1)")
-        if self.num_classes is not None and self.num_classes < 2:
-            raise ValueError(f"num_classes={self.num_classes} is not at least 2")
+
+    @property
+    def rule(self) -> str:
+        """The rule for small devices, in words."""
+        return f"keep devices with more than {self.more_than} samples"
+
+    def check_whole(self, name: str) -> None:
+        """Check that no part is asked for, of data that are taken whole.
+
+        Raises:
+            DataError: one is.
+        """
+        if self.num_users or self.max_samples:
+            raise DataError(f"{name}: it is taken whole: leave num_users and max_samples out")
 
 
 def with_numbers(dataset: FederatedDataset) -> FederatedDataset:
@@ -216,31 +243,74 @@ def as_numbers(device: DeviceData) -> DeviceData:
     return replace(device, x=device.x.astype(np.float32))
 
 
+def choose_users(name: str, counts: Mapping[str, int], split: Split) -> list[str]:
+    """Say who stays, in the order of the ids, before anything of theirs is read.
+
+    Args:
+        name: of the data set, for messages.
+        counts: how many samples each user has.
+        split: the rule for small devices, how many users to take, and the seed.
+
+    Raises:
+        DataError: fewer than needed, or than asked for, are left by the rule.
+    """
+    kept = sorted(user for user, count in counts.items() if count > split.more_than)
+    least = split.num_users or (1 if split.alone else 2)
+    if len(kept) < least:
+        raise DataError(too_few(name, [*counts.values()], len(kept), split.rule, least=least))
+    if split.num_users is None:
+        return kept
+    ranked = sorted(kept, key=lambda user: rank_of("subset", split.seed, user))
+    return sorted(ranked[: split.num_users])
+
+
+def draw_rows(user: str, count: int, most: int | None, seed: int) -> npt.NDArray[np.int64]:
+    """Draw at most so many of a user's samples, in rising order, by seed and name alone.
+
+    A larger part of one user contains a smaller one.
+
+    >>> draw_rows("a", 3, None, 0).tolist(), len(draw_rows("a", 9, 4, 0))
+    ([0, 1, 2], 4)
+    """
+    return np.sort(_order("rows", seed, user, count)[:most])
+
+
+def rank_of(what: str, seed: int, user: str) -> bytes:
+    """By what users are ranked where some are drawn for something, by a seed."""
+    return hashlib.sha256(f"{what}\0{seed}\0{user}".encode()).digest()
+
+
+def _order(what: str, seed: int, user: str, count: int) -> npt.NDArray[np.int64]:
+    """The numbers below `count` at random, by seed and name alone."""
+    number = int.from_bytes(rank_of(what, seed, user), "big")
+    return np.random.default_rng(number).permutation(count)
+
+
 def federate(
     name: str,
     devices: Sequence[DeviceData],
     split: Split,
     *,
     test_ids: Collection[str] | None = None,
+    counts: Mapping[str, int] | None = None,
 ) -> FederatedDataset:
-    """Drop small devices and split the others into train and test.
+    """Drop small devices, take the part that is asked for, and split it into train and test.
 
     Args:
         name: what to call the data set, in tables and in messages.
         devices: everybody, in any order.
-        split: the rule for small devices, and who trains.
+        split: the rule for small devices, which part to take, and who trains.
         test_ids: a split that came with the data, which then holds instead of the seed's.
+        counts: how many samples each user of the source has, where `devices` have a part of them.
 
     Raises:
         DataError: two devices share an id, inputs differ in shape, a label is out of range, or
             there are not enough devices left for a train and a test side.
     """
     _check_together(name, devices, split.num_classes)
-    rule = f"keep devices with more than {split.more_than} samples"
-    kept = [device for device in devices if device.num_samples > split.more_than]
-    if len(kept) < (1 if split.alone else 2):
-        sizes = [device.num_samples for device in devices]
-        raise DataError(too_few(name, sizes, len(kept), rule, least=1 if split.alone else 2))
+    counts = counts or {device.id: device.num_samples for device in devices}
+    chosen = frozenset(choose_users(name, counts, split))
+    kept = [_part(device, split) for device in devices if device.id in chosen]
     kept.sort(key=lambda device: device.id)
     if split.by is SplitBy.SAMPLES:
         sides = [split_samples(device, split) for device in kept]
@@ -254,17 +324,27 @@ def federate(
     if not train or not (test or split.alone):
         raise DataError(
             f"{name}: {len(train)} train and {len(test)} test devices are left by the rule "
-            f"'{rule}': {'lower the number' if split.more_than else 'give data of both'}"
+            f"'{split.rule}': {'lower the number' if split.more_than else 'give data of both'}"
         )
+    num_kept = sum(count > split.more_than for count in counts.values())
+    part = "" if split.num_users is None else f"; {split.num_users} of the {num_kept} kept"
+    most = "" if split.max_samples is None else f"; at most {split.max_samples} samples of each"
     return FederatedDataset(
-        name=name,
-        train=train,
-        test=test,
-        num_classes=_classes_of(devices, split),
-        input_shape=devices[0].x.shape[1:],
-        dropped=len(devices) - len(kept),
-        rule=rule,
+        name,
+        train,
+        test,
+        _classes_of(devices, split),
+        devices[0].x.shape[1:],
+        dropped=len(counts) - num_kept,
+        rule=f"{split.rule}{part}{most}",
     )
+
+
+def _part(device: DeviceData, split: Split) -> DeviceData:
+    if split.max_samples is None or device.num_samples <= split.max_samples:
+        return device
+    rows = draw_rows(device.id, device.num_samples, split.max_samples, split.seed)
+    return DeviceData(device.id, device.x[rows], device.y[rows])
 
 
 def federate_sides(
@@ -276,30 +356,22 @@ def federate_sides(
         name: what to call the data set.
         sides: its devices by what they are for, "train", "test" and perhaps "validation", in any
             order; the same device may be on several, with other samples.
-        split: only its number of classes counts.
+        split: only its number of classes counts; no part is taken.
 
     Raises:
         DataError: as `federate`, or a side is empty.
     """
+    split.check_whole(name)
+    everybody = [device for devices in sides.values() for device in devices]
     for side, devices in sides.items():
         if not devices:
             raise DataError(f"{name}: nobody is in {side}: give at least one device")
         _check_together(name, devices, split.num_classes)
-    everybody = {device.id: device for devices in sides.values() for device in devices}
-    _check_together(name, [*everybody.values()], split.num_classes)
-    ordered = {
-        side: tuple(sorted(devices, key=lambda device: device.id))
-        for side, devices in sides.items()
-    }
-    return FederatedDataset(
-        name=name,
-        train=ordered[TRAIN],
-        validation=ordered.get(VALIDATION, ()),
-        test=ordered[TEST],
-        num_classes=_classes_of([one for side in sides.values() for one in side], split),
-        input_shape=sides[TRAIN][0].x.shape[1:],
-        dropped=0,
-        rule=AS_DIVIDED,
+    _check_together(name, [*{one.id: one for one in everybody}.values()], split.num_classes)
+    shape, num_classes = everybody[0].x.shape[1:], _classes_of(everybody, split)
+    made = FederatedDataset(name, (), (), num_classes, shape, dropped=0, rule=AS_DIVIDED)
+    return made.with_sides(
+        {side: tuple(sorted(own, key=lambda device: device.id)) for side, own in sides.items()}
     )
 
 
@@ -307,7 +379,7 @@ def _classes_of(devices: Sequence[DeviceData], split: Split) -> int:
     """How many classes there are; 0 where numbers are to be predicted."""
     if devices[0].has_numbers:
         return 0
-    return split.num_classes or max(2, 1 + max(int(device.y.max()) for device in devices))
+    return split.num_classes or max(2, 1 + max(int(one.y.max(initial=0)) for one in devices))
 
 
 def too_few(name: str, sizes: Sequence[int], kept: int, rule: str, least: int = 2) -> str:
@@ -339,11 +411,7 @@ def split_ids(ids: Sequence[str], split: Split) -> tuple[frozenset[str], frozens
     >>> split_ids(["a", "b", "c"], Split()) == split_ids(["c", "a", "b"], Split())
     True
     """
-
-    def rank(device_id: str) -> bytes:
-        return hashlib.sha256(f"split\0{split.seed}\0{device_id}".encode()).digest()
-
-    ranked = sorted(ids, key=rank)
+    ranked = sorted(ids, key=lambda device_id: rank_of("split", split.seed, device_id))
     num_train = max(1, int(len(ranked) * split.train_fraction))
     return frozenset(ranked[:num_train]), frozenset(ranked[num_train:])
 
@@ -362,8 +430,7 @@ def split_samples(device: DeviceData, split: Split) -> tuple[DeviceData, DeviceD
             f"user {device.id!r} has {count} sample and a split by samples needs 2: leave the user "
             "out (min_samples), or divide the devices (split = 'devices')"
         )
-    seed = hashlib.sha256(f"samples\0{split.seed}\0{device.id}".encode()).digest()
-    order = np.random.default_rng(int.from_bytes(seed, "big")).permutation(count)
+    order = _order("samples", split.seed, device.id, count)
     num_train = min(max(1, int(count * split.train_fraction)), count - 1)
     train, test = np.sort(order[:num_train]), np.sort(order[num_train:])
     return (
@@ -422,10 +489,8 @@ def check_classes(source: str, classes: Iterable[str]) -> None:
             ) from error
         alike = _written_alike(name)
         if alike in seen:
-            raise DataError(
-                f"{source}: classes {seen[alike]!a:.60} and {name!a:.60} are one, written in two "
-                "ways: write each class in one way"
-            )
+            told = f"classes {seen[alike]!a:.60} and {name!a:.60} are one, written in two ways"
+            raise DataError(f"{source}: {told}: write each in one")
         seen[alike] = name
 
 
@@ -441,33 +506,22 @@ def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int |
         if seen.get(alike) == device.id:
             raise DataError(f"{name}: user {device.id!r} appears twice: give every user its own id")
         if alike in seen:
-            raise DataError(
-                f"{name}: users {seen[alike]!a:.60} and {device.id!a:.60} are one, written in two "
-                "ways: write each user in one way, or somebody both trains and tests"
-            )
+            told = f"users {seen[alike]!a:.60} and {device.id!a:.60} are one, written in two ways"
+            raise DataError(f"{name}: {told}: write each in one")
         seen[alike] = device.id
         if len(device.id) > MAX_NAME:
-            raise DataError(
-                f"{name}: the id of user {device.id[:20]!r}… has {len(device.id)} characters: at "
-                f"most {MAX_NAME} are kept"
-            )
+            raise DataError(f"{name}: user {device.id[:20]!r}…: at most {MAX_NAME} characters")
         check_same_shape(device, devices[0], f"{name}: ")
         if device.x.dtype != devices[0].x.dtype:
             raise DataError(
                 f"{name}: inputs of user {device.id!r} are {device.x.dtype} and those of user "
-                f"{devices[0].id!r} {devices[0].x.dtype}: bring them to one type, as uint8 are "
-                "pixels, which are divided by 255"
+                f"{devices[0].id!r} {devices[0].x.dtype}: bring them to one (uint8 are pixels)"
             )
         if device.has_numbers:
             continue
-        highest = int(device.y.max())
-        if num_classes is not None and highest >= num_classes:
+        highest = int(device.y.max(initial=0))
+        if highest >= (most := num_classes or MAX_INFERRED_CLASSES):
             raise DataError(
-                f"{name}: label {highest} of user {device.id!r} is not in 0..{num_classes - 1}: "
-                f"raise data.num_classes or correct the label"
-            )
-        if num_classes is None and highest >= MAX_INFERRED_CLASSES:
-            raise DataError(
-                f"{name}: label {highest} of user {device.id!r} would make {highest + 1} classes: "
-                f"correct the label; where so many are meant, say how many (data.num_classes)"
+                f"{name}: label {highest} of user {device.id!r} is not in 0..{most - 1}: correct "
+                "the label, or say how many classes there are (data.num_classes)"
             )

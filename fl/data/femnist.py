@@ -22,27 +22,27 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split
+from deltafl.fl.data.federated import (
+    DeviceData,
+    FederatedDataset,
+    Split,
+    choose_users,
+    draw_rows,
+    federate,
+)
+from deltafl.fl.data.files import bounded
 from deltafl.fl.data.image_folder import read_image
 from deltafl.fl.data.leaf import LeafUser, numeric_device, read_leaf
 from deltafl.fl.data.registry import EMNIST_ROW, Download, Format
-from deltafl.fl.data.subset import (
-    WHOLE,
-    Subset,
-    choose_users,
-    draw_rows,
-    federate_chosen,
-    federate_part,
-)
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.regular import read_regular
 
 NUM_CLASSES: Final = 62
 SIDE: Final = 28
 """Pixels of a side."""
 
 _NIST_SIDE: Final = 128
-_MAX_IMAGE_BYTES: Final = 1 << 20  # an image of the database has about 1,000
+# an image of the database has about 1,000 bytes
+_IMAGE: Final = ("image of NIST's", 1 << 20, "unpack the archive again")
 _CLASSES: Final[Mapping[str, int]] = {
     f"{ord(character):x}": label
     for label, character in enumerate(
@@ -52,13 +52,7 @@ _CLASSES: Final[Mapping[str, int]] = {
 """The folders of by_class are named by the character's code in hex: 30 is the digit 0."""
 
 
-def load_femnist(
-    path: Path,
-    split: Split,
-    *,
-    legacy_duplicates: bool = False,
-    subset: Subset = WHOLE,
-) -> FederatedDataset:
+def load_femnist(path: Path, split: Split, *, legacy_duplicates: bool = False) -> FederatedDataset:
     """Read the writers: x uint8 [n, 28, 28], y int64 [n].
 
     Only images of writers who stay are decoded. The whole database has 814,255 images of 3,597
@@ -71,7 +65,6 @@ def load_femnist(
             than 100 images.
         legacy_duplicates: store the first image of every writer but the first twice. Not for
             LEAF's JSON, which has them.
-        subset: which part of the writers and of their images.
 
     Raises:
         DataError: the source is neither, or damaged (the file is named); too few writers remain.
@@ -79,23 +72,18 @@ def load_femnist(
     split = replace(split, num_classes=split.num_classes or NUM_CLASSES)
     nist = next((root for root in (path, path / "raw_data") if _is_nist(root)), None)
     if nist is not None:
-        return _load_nist(nist, split, legacy_duplicates, subset)
+        return _load_nist(nist, split, legacy_duplicates)
     if legacy_duplicates:
-        raise DataError(
-            f"{path}: no folders by_class and by_write, and LEAF's JSON has the duplicates "
-            "already: leave legacy_duplicates out"
-        )
+        raise DataError(f"{path}: LEAF's JSON has the duplicates: leave legacy_duplicates out")
     writers, test_ids = read_leaf(path, _leaf_writer)
-    return federate_part("femnist", writers, split, subset, test_ids=test_ids)
+    return federate("femnist", writers, split, test_ids=test_ids)
 
 
 def _is_nist(root: Path) -> bool:
     return (root / "by_class").is_dir() and (root / "by_write").is_dir()
 
 
-def _load_nist(
-    root: Path, split: Split, legacy_duplicates: bool, subset: Subset
-) -> FederatedDataset:
+def _load_nist(root: Path, split: Split, legacy_duplicates: bool) -> FederatedDataset:
     classes = {_md5(file): label for label, file in _class_images(root)}
     images: dict[str, list[tuple[Path, int]]] = {}
     unmatched = 0
@@ -109,18 +97,11 @@ def _load_nist(
         for writer in sorted(images)[1:]:
             images[writer].insert(0, images[writer][0])
     counts = {writer: len(found) for writer, found in images.items()}
-    chosen = choose_users(str(root), counts, split, subset)
-    devices = [
-        _device(
-            writer,
-            [
-                images[writer][row]
-                for row in draw_rows(writer, counts[writer], subset, split.seed).tolist()
-            ],
-        )
-        for writer in chosen
-    ]
-    dataset = federate_chosen("femnist", devices, split, counts=counts, subset=subset)
+    devices = []
+    for writer in choose_users(str(root), counts, split):
+        rows = draw_rows(writer, counts[writer], split.max_samples, split.seed)
+        devices.append(_device(writer, [images[writer][row] for row in rows.tolist()]))
+    dataset = federate("femnist", devices, split, counts=counts)
     if unmatched:
         return replace(dataset, rule=f"{dataset.rule}; {unmatched} images without a class left out")
     return dataset
@@ -134,10 +115,7 @@ def _class_images(root: Path) -> Iterator[tuple[int, Path]]:
     for folder in reversed(_folders(root / "by_class")):
         label = _CLASSES.get(folder.name)
         if label is None:
-            raise DataError(
-                f"{folder}: no character of FEMNIST has the code {folder.name!r}: unpack "
-                "by_class.zip again"
-            )
+            raise DataError(f"{folder}: it is no character's code: unpack by_class.zip again")
         for part in _folders(folder):
             # the images of train_* are those of hsf_*, a second time
             if "hsf" in part.name and "mit" not in part.name:
@@ -146,11 +124,9 @@ def _class_images(root: Path) -> Iterator[tuple[int, Path]]:
 
 
 def _writer_images(root: Path) -> Iterator[tuple[str, Path]]:
-    for part in _folders(root / "by_write"):
-        for writer in _folders(part):
-            for kind in _folders(writer):
-                for file in _images(kind):
-                    yield writer.name, file
+    for kind in sorted((root / "by_write").glob("*/*/*/")):
+        for file in _images(kind):
+            yield kind.parent.name, file
 
 
 def _folders(path: Path) -> list[Path]:
@@ -162,17 +138,8 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _md5(file: Path) -> bytes:
-    return hashlib.md5(_content(file), usedforsecurity=False).digest()
-
-
-def _content(file: Path) -> bytes:
-    try:
-        return read_regular(file, _MAX_IMAGE_BYTES)
-    except OSError as error:
-        raise DataError(
-            f"{file}: this is no image of NIST's ({error.strerror or error}): unpack the "
-            "archive again"
-        ) from error
+    with bounded(file, *_IMAGE) as opened:
+        return hashlib.md5(opened.read(), usedforsecurity=False).digest()
 
 
 def _device(writer: str, images: Sequence[tuple[Path, int]]) -> DeviceData:
@@ -181,17 +148,11 @@ def _device(writer: str, images: Sequence[tuple[Path, int]]) -> DeviceData:
 
 
 def _pixels(file: Path) -> npt.NDArray[np.uint8]:
-    try:
-        image = read_image(_content(file), ("PNG",))
-    except DataError:
-        raise
-    except ValueError as error:
-        raise DataError(f"{file}: {error}: unpack the archive again") from error
-    if image.size != (_NIST_SIDE, _NIST_SIDE):
-        raise DataError(
-            f"{file}: {image.size[0]}×{image.size[1]} pixels instead of "
-            f"{_NIST_SIDE}×{_NIST_SIDE}: unpack the archive again"
-        )
+    with bounded(file, *_IMAGE) as opened:
+        image = read_image(opened.read(), ("PNG",))
+        if image.size != (_NIST_SIDE, _NIST_SIDE):
+            wide, high = image.size
+            raise ValueError(f"{wide}×{high} pixels instead of {_NIST_SIDE}×{_NIST_SIDE}")
     # not thumbnail(), which since Pillow 7 shrinks in two steps and gives other pixels
     small = image.convert("L").resize((SIDE, SIDE), Image.Resampling.LANCZOS)
     return np.asarray(small, np.uint8)
@@ -201,17 +162,11 @@ def _leaf_writer(user: LeafUser) -> DeviceData:
     """Turn LEAF's 784 numbers k / 255 back into bytes, a quarter of the memory."""
     device = numeric_device(user)
     if device.x.shape[1:] not in ((SIDE * SIDE,), (SIDE, SIDE)):
-        raise DataError(
-            f"{user.source}: user {user.id!r} has inputs of shape {device.x.shape[1:]} instead of "
-            f"({SIDE * SIDE},): this is no FEMNIST"
-        )
+        raise user.wrong(f"inputs have the shape {device.x.shape[1:]}: this is no FEMNIST")
     scaled = device.inputs() * np.float32(255)
     pixels = np.rint(scaled)
     if pixels.min() < 0 or pixels.max() > 255 or np.abs(scaled - pixels).max() > 0.01:
-        raise DataError(
-            f"{user.source}: user {user.id!r} has inputs that are no pixels k / 255: load the "
-            "folder as plain LEAF data"
-        )
+        raise user.wrong("inputs are no pixels k / 255: load the folder as plain LEAF data")
     x = pixels.astype(np.uint8).reshape(-1, SIDE, SIDE)
     return DeviceData(user.id, x, device.y)
 

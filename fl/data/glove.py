@@ -63,10 +63,8 @@ def load_glove(path: Path | None) -> WordVectors:
     """
     if path is None or not path.is_file():
         what = "no word vectors" if path is None else f"{path}: no such file"
-        raise DataError(
-            f"{what}: give the file glove.6B.50d.txt, or an .npz archive with words and vectors "
-            "(data.vectors)"
-        )
+        which = "glove.6B.50d.txt, or an .npz archive with words and vectors"
+        raise DataError(f"{what}: give the file {which} (data.vectors)")
     words, vectors = _read_npz(path) if path.suffix == ".npz" else _read_text(path)
     rows = {word: row for row, word in enumerate(words)}
     if len(rows) != len(words):

@@ -96,10 +96,8 @@ def _devices(source: str, tables: Iterable[pa.Table], columns: Sequence[str]) ->
     try:
         table = pa.concat_tables(parts, promote_options="permissive")
     except pa.ArrowException as error:
-        raise DataError(
-            f"{source}: its files do not go together ({error!s:.200}): write all anew, "
-            "with one type for each column"
-        ) from error
+        told = f"{source}: its files do not go together ({error!s:.200})"
+        raise DataError(f"{told}: write all with one type for each column") from error
     if not table.num_rows:
         raise DataError(f"{source}: no rows: check the path")
     check_whole(source, table)

@@ -17,10 +17,9 @@ from PIL import Image, ImageOps
 
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, check_classes, federate
-from deltafl.fl.data.files import RAISED
+from deltafl.fl.data.files import RAISED, bounded
 from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.regular import read_regular
 
 MAX_IMAGE_BYTES: Final = 1 << 24
 """The largest file of an image."""
@@ -104,7 +103,8 @@ def read_image_folder(
         DataError: there is no such folder, nothing in it, or something else than images.
         ValueError: the size is none, or has more than `MAX_PIXELS` pixels.
     """
-    _check_size(size)
+    if size is not None:
+        _check_size(size)
     homes = list(_folders(folder))
     if alone and not any(one.is_dir() for home in homes for one in home.iterdir()):
         homes = [folder]
@@ -112,8 +112,7 @@ def read_image_folder(
     classes = tuple(sorted({kind for kinds in users.values() for kind in kinds}))
     if len(classes) < (1 if alone else 2):
         raise DataError(
-            f"{folder}: {len(classes)} classes: it must hold a folder for each user, in it one for "
-            "each class, and in it images"
+            f"{folder}: {len(classes)} classes: it must hold images in folders USER/CLASS/"
         )
     check_classes(str(folder), classes)
     devices = []
@@ -152,9 +151,7 @@ def _folders(folder: Path) -> Iterator[Path]:
     return (one for one in entries if one.is_dir() and not one.name.startswith("."))
 
 
-def _check_size(size: tuple[int, int] | None) -> None:
-    if size is None:
-        return
+def _check_size(size: tuple[int, int]) -> None:
     is_pair = isinstance(size, tuple | list) and len(size) == 2
     if not is_pair or not all(isinstance(side, int) and side > 0 for side in size):
         raise ValueError(f"size={size!r}: must be height and width, two whole numbers above 0")
@@ -170,18 +167,13 @@ def _files(folder: Path) -> list[Path]:
     ]
     for file in files:
         if file.suffix.lower() not in _SUFFIXES or not file.is_file():
-            raise DataError(
-                f"{file}: no image that is read ({', '.join(_SUFFIXES)}), and only these may be in "
-                "the folder of a class"
-            )
+            raise DataError(f"{file}: no image that is read ({', '.join(_SUFFIXES)}): remove it")
     return files
 
 
 def _image(file: Path, size: tuple[int, int] | None) -> npt.NDArray[np.uint8]:
-    try:
-        image = read_image(read_regular(file, MAX_IMAGE_BYTES), _FORMATS)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file}: {error}: write it anew, or remove it") from error
+    with bounded(file, "image", MAX_IMAGE_BYTES, "write it anew, or remove it") as opened:
+        image = read_image(opened.read(), _FORMATS)
     if size is not None:
         image = image.resize((size[1], size[0]))
     return pixels(image)

@@ -119,11 +119,39 @@ class LazyDevices(Devices):
         )
 
 
+def ids_of(devices: Sequence[DeviceData]) -> Sequence[str]:
+    """Who some devices are, without making one to see."""
+    return devices.ids if isinstance(devices, LazyDevices) else [one.id for one in devices]
+
+
 def sizes_of(devices: Sequence[DeviceData]) -> npt.NDArray[np.int64]:
     """How many samples each device has, int64 [len(devices)], without making one to see."""
     if isinstance(devices, LazyDevices):
         return devices.sizes
     return np.array([device.num_samples for device in devices], dtype=np.int64)
+
+
+def changed(
+    devices: Sequence[DeviceData], change: Callable[[DeviceData], DeviceData], identity: str
+) -> Sequence[DeviceData]:
+    """Each device changed; those that are made on demand, once they are.
+
+    Args:
+        devices: the devices.
+        change: of one.
+        identity: says which change it is, for the identity of devices that are made on demand.
+    """
+    if isinstance(devices, LazyDevices):
+        return devices.mapped(change, f"standardise={identity}")
+    return tuple(map(change, devices))
+
+
+def all_changed(
+    dataset: FederatedDataset, change: Callable[[DeviceData], DeviceData], identity: str
+) -> FederatedDataset:
+    """A data set with each device changed; see `changed`."""
+    sides = dataset.sides.items()
+    return dataset.with_sides({name: changed(side, change, identity) for name, side in sides})
 
 
 def _num_bytes(device: DeviceData) -> int:
@@ -149,28 +177,25 @@ def federate_lazily(
     """
     least = max(split.more_than, 1 if split.by is SplitBy.SAMPLES else 0)
     kept = np.flatnonzero(devices.sizes > least)
-    rule = f"keep devices with more than {split.more_than} samples"
+    split.check_whole(name)
     if len(kept) < 2:
-        raise DataError(too_few(name, devices.sizes.tolist(), len(kept), rule))
+        raise DataError(too_few(name, devices.sizes.tolist(), len(kept), split.rule))
     if split.by is SplitBy.SAMPLES:
-        train, test = (divided_samples(devices, kept, split, side) for side in (0, 1))
+        train, test = divided_samples(some_devices(devices, kept), split)
     else:
         num_train = max(1, int(len(kept) * split.train_fraction))
         train = some_devices(devices, kept[:num_train])
         test = some_devices(devices, kept[num_train:])
-    return FederatedDataset(
-        name=name,
-        train=train,
-        test=test,
-        num_classes=num_classes,
-        input_shape=devices[int(kept[0])].x.shape[1:],
-        dropped=len(devices) - len(kept),
-        rule=rule,
-    )
+    shape, dropped = devices[int(kept[0])].x.shape[1:], len(devices) - len(kept)
+    return FederatedDataset(name, train, test, num_classes, shape, dropped, split.rule)
 
 
-def some_devices(devices: LazyDevices, numbers: npt.NDArray[np.int64]) -> LazyDevices:
+def some_devices(
+    devices: Sequence[DeviceData], numbers: npt.NDArray[np.int64]
+) -> Sequence[DeviceData]:
     """Some of the devices, by their numbers."""
+    if not isinstance(devices, LazyDevices):
+        return tuple(devices[number] for number in numbers)
     ids = [devices.ids[number] for number in numbers]
     first, last = (ids[0], ids[-1]) if ids else ("", "")
     return LazyDevices(
@@ -182,18 +207,21 @@ def some_devices(devices: LazyDevices, numbers: npt.NDArray[np.int64]) -> LazyDe
 
 
 def divided_samples(
-    devices: LazyDevices, numbers: npt.NDArray[np.int64], split: Split, side: int
-) -> LazyDevices:
-    """Some of the devices, with the samples of one side of `split_samples`: 0 or 1."""
-    whole = some_devices(devices, numbers)
-    num_train = np.clip(
-        (whole.sizes * split.train_fraction.numerator) // split.train_fraction.denominator,
-        1,
-        whole.sizes - 1,
-    )
+    devices: Sequence[DeviceData], split: Split
+) -> tuple[Sequence[DeviceData], Sequence[DeviceData]]:
+    """The samples of each device in two parts, as by `split_samples`."""
+    if isinstance(devices, LazyDevices):
+        return _half(devices, split, 0), _half(devices, split, 1)
+    pairs = [split_samples(device, split) for device in devices]
+    return tuple(one for one, _ in pairs), tuple(one for _, one in pairs)
+
+
+def _half(devices: LazyDevices, split: Split, side: int) -> LazyDevices:
+    share, sizes = split.train_fraction, devices.sizes
+    num_train = np.clip(sizes * share.numerator // share.denominator, 1, sizes - 1)
     return LazyDevices(
-        whole.ids,
-        num_train if side == 0 else whole.sizes - num_train,
-        lambda place: split_samples(whole._make(place), split)[side],
-        f"{whole.identity} samples={split.train_fraction} seed={split.seed} side={side}",
+        devices.ids,
+        num_train if side == 0 else sizes - num_train,
+        lambda place: split_samples(devices._make(place), split)[side],
+        f"{devices.identity} samples={share} seed={split.seed} side={side}",
     )

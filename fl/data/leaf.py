@@ -45,6 +45,10 @@ class LeafUser:
     count: object
     samples: Mapping[str, object]
 
+    def wrong(self, what: str) -> DataError:
+        """The error for what is wrong with the user's samples."""
+        return DataError(f"{self.source}: user {self.id!r}: {what}")
+
     def columns(self) -> tuple[list[object], list[object]]:
         """Give x and y, one entry per sample.
 
@@ -53,19 +57,11 @@ class LeafUser:
         """
         x, y = self.samples.get("x"), self.samples.get("y")
         if not (isinstance(x, list) and isinstance(y, list)):
-            raise DataError(
-                f"{self.source}: user {self.id!r} has no x and y in user_data: add them as lists"
-            )
+            raise self.wrong("no x and y in user_data: add them as lists")
         if len(x) != len(y):
-            raise DataError(
-                f"{self.source}: user {self.id!r}: {len(x)} x and {len(y)} y do not pair up: give "
-                "one input and one label per sample"
-            )
+            raise self.wrong(f"{len(x)} x and {len(y)} y do not pair up: give one of each")
         if len(y) != self.count:
-            raise DataError(
-                f"{self.source}: num_samples says {self.count} for user {self.id!r} and user_data "
-                f"has {len(y)}: correct num_samples"
-            )
+            raise self.wrong(f"num_samples says {self.count} and user_data has {len(y)}")
         return x, y
 
 
@@ -137,8 +133,8 @@ def leaf_users(path: Path) -> Iterator[LeafUser]:
             f"{path}: {len(users)} users but {len(counts)} num_samples: give one number per user"
         )
     names = [str(user) for user in users]  # keys of a JSON object are strings
-    if len(set(names)) != len(names):
-        double = Counter(names).most_common(1)[0][0]
+    double, times = Counter(names).most_common(1)[0] if names else ("", 0)
+    if times > 1:
         raise DataError(f"{path}: user {double!r} is listed twice: list every user once")
     for name, count in zip(names, counts, strict=True):
         check_user(str(path), name)
@@ -174,10 +170,7 @@ def _merge(
     for user in train.keys() | test.keys():
         parts = [side[user] for side in (train, test) if user in side]
         if len({part.x.shape[1:] for part in parts}) > 1:
-            raise DataError(
-                f"{folder}: inputs of user {user!r} differ in shape between train and test: bring "
-                "them to one shape"
-            )
+            raise DataError(f"{folder}: inputs of user {user!r} differ in shape: bring them to one")
         x = np.concatenate([part.x for part in parts])
         merged.append(DeviceData(user, x, np.concatenate([part.y for part in parts])))
     return merged
@@ -195,10 +188,7 @@ def _read_files(paths: Sequence[Path], convert: Convert) -> dict[str, DeviceData
     for path in paths:
         for user in leaf_users(path):
             if user.id in devices:
-                raise DataError(
-                    f"{path}: user {user.id!r} is in another file of the folder too: remove "
-                    "stale files or rename the user"
-                )
+                raise user.wrong("another file of the folder has him, too: remove stale files")
             devices[user.id] = convert(user)
     return devices
 
@@ -206,11 +196,8 @@ def _read_files(paths: Sequence[Path], convert: Convert) -> dict[str, DeviceData
 def _array(user: LeafUser, rows: object) -> npt.NDArray[np.generic]:
     try:
         return np.asarray(rows)
-    except ValueError as error:  # rows of unequal length
-        raise DataError(
-            f"{user.source}: user {user.id!r} has samples of unequal length: bring them to one "
-            "shape"
-        ) from error
+    except ValueError:
+        raise user.wrong("samples of unequal length: bring them to one shape") from None
 
 
 FORMAT: Final = Format(

@@ -11,8 +11,8 @@ come from train samples only. `legacy` is for comparison with arXiv 2002.11223, 
 by the mean instead of the deviation, and scales test devices by the constants of the test set.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Final, TypeAlias
@@ -28,8 +28,8 @@ from deltafl.fl.data.federated import (
     federate,
     with_numbers,
 )
-from deltafl.fl.data.lazy import LazyDevices
-from deltafl.fl.data.registry import DEFAULTS, Format, Options, format_of
+from deltafl.fl.data.lazy import all_changed, changed, ids_of
+from deltafl.fl.data.registry import Format, format_of
 from deltafl.fl.data.validation import hold_out
 from deltafl.fl.errors import DataError
 
@@ -55,8 +55,6 @@ STD_FLOOR: Final = 1e-2
 
 MEAN_FLOOR: Final = 1e-6
 """The smallest divisor of `legacy`, in absolute value; it keeps the sign of the mean."""
-
-_Numbers = npt.NDArray[np.float64]
 
 
 class Standardise(StrEnum):
@@ -85,7 +83,7 @@ class DatasetSpec:
         split: the rule for small devices, and who trains.
         standardise: how features are scaled.
         format: a name of `deltafl.fl.data.registry.FORMATS`, or "auto".
-        options: what the loader is told beside.
+        options: what the loader is told beside, of `deltafl.fl.data.registry.OPTIONS`.
         partitioner: who gets which samples; the split's seed decides.
         concentration: α of the partitioner, above 0.
         validation: the share of the training side that is held out to choose by, in [0, 1).
@@ -95,7 +93,7 @@ class DatasetSpec:
     split: Split = Split()  # noqa: RUF009 (a frozen value, safe to share)
     standardise: Standardise = Standardise.NONE
     format: str = "auto"
-    options: Options = DEFAULTS
+    options: Mapping[str, object] = field(default_factory=dict)
     partitioner: Partitioner = Partitioner.NATURAL
     concentration: float = 1.0
     validation: Fraction = Fraction(0)
@@ -123,9 +121,9 @@ def _assigned_anew(spec: DatasetSpec, kind: Format) -> FederatedDataset:
             f"the format {kind.name!r} makes its own devices and cannot be assigned anew: use "
             f"{Partitioner.NATURAL.value!r}"
         )
-    options = replace(spec.options, num_devices=None)  # which is for the partitioner
-    count = spec.options.num_devices
-    if count is None:
+    options = dict(spec.options)
+    count = options.pop("num_devices", None)  # which is for the partitioner
+    if not isinstance(count, int):
         raise ValueError(f"partitioner {spec.partitioner.value!r} needs the number of devices")
     # everything is kept that its makers have: the rule is for the new devices
     everything = replace(spec.split, more_than=0, by=kind.split.by)
@@ -140,7 +138,7 @@ def _assigned_anew(spec: DatasetSpec, kind: Format) -> FederatedDataset:
         )
     except ValueError as error:
         raise DataError(f"{whole.name}: {error}") from error
-    split = replace(spec.split, num_classes=whole.num_classes)
+    split = replace(spec.split, num_classes=whole.num_classes, num_users=None, max_samples=None)
     name = f"{whole.name} ({spec.partitioner.value}, α = {spec.concentration:g})"
     assigned = federate(name, assign_again(whole, rows), split)
     return replace(assigned, embedding=whole.embedding)
@@ -172,7 +170,8 @@ def assign_by_label(
     left, prior = counts.copy(), counts / len(y)
     classes = np.flatnonzero(counts)
     assigned = []
-    for size in _even(len(y), num_devices):
+    for own in np.array_split(y, num_devices):
+        size = len(own)
         proportions = np.zeros(len(counts))
         proportions[classes] = generator.dirichlet(concentration * prior[classes])
         rows: list[Rows] = []
@@ -227,11 +226,7 @@ def assign_again(dataset: FederatedDataset, rows: list[Rows]) -> list[DeviceData
         dataset: whose samples; its own split is forgotten.
         rows: for each new device its rows of `pooled_labels`.
     """
-    everybody = [*dataset.train, *dataset.test]
-    if len({device.x.dtype for device in everybody}) == 1:
-        x = np.concatenate([device.x for device in everybody])
-    else:
-        x = np.concatenate([device.inputs() for device in everybody])
+    x = np.concatenate([device.x for device in (*dataset.train, *dataset.test)])
     y = pooled_labels(dataset)
     width = len(str(len(rows) - 1))
     return [
@@ -242,11 +237,6 @@ def assign_again(dataset: FederatedDataset, rows: list[Rows]) -> list[DeviceData
 def pooled_labels(dataset: FederatedDataset) -> npt.NDArray[np.int64]:
     """All labels [n]: those of the train devices in their order, then those of the test devices."""
     return np.concatenate([device.y for device in (*dataset.train, *dataset.test)])
-
-
-def _even(num_samples: int, num_devices: int) -> list[int]:
-    size, larger = divmod(num_samples, num_devices)
-    return [size + (number < larger) for number in range(num_devices)]
 
 
 def _check(num_samples: int, num_devices: int, concentration: float) -> None:
@@ -265,30 +255,23 @@ def standardise(
 
     The result holds float32 inputs, also where the source held bytes. Tokens stay as they are.
     """
-    if mode is Standardise.NONE:
-        return dataset
-    dataset = with_numbers(dataset)
-    if dataset.train[0].is_tokens:
+    if mode is Standardise.NONE or (dataset := with_numbers(dataset)).train[0].is_tokens:
         return dataset
     had_pixels = dataset.train[0].x.dtype == np.uint8
     dataset = replace(dataset, scaled=mode, had_pixels=had_pixels)
     if mode is Standardise.DEVICE:
-        return _by_device(dataset)
+        return all_changed(dataset, _scaled_by_own(dataset.train), mode)
     if mode is Standardise.LEGACY:
-        means = {name: _mean(side) for name, side in dataset.sides.items()}
+        sides = dataset.sides.items()
+        scales = {name: _legacy_scale(side) for name, side in sides}
         return dataset.with_sides(
-            {
-                name: _scaled(side, means[name], _signed_floor(means[name]), mode)
-                for name, side in dataset.sides.items()
-            }
+            {name: changed(side, scales[name].of_device, mode) for name, side in sides}
         )
-    scale = Scale(*scaling_constants(dataset.train))
-    sides = dataset.sides.items()
-    scaled = {name: _scaled(side, scale.mean, scale.std, mode) for name, side in sides}
-    return replace(dataset.with_sides(scaled), scale=scale)
+    scale = scaling_constants(dataset.train)
+    return replace(all_changed(dataset, scale.of_device, mode), scale=scale)
 
 
-def scaling_constants(devices: Sequence[DeviceData]) -> tuple[_Numbers, _Numbers]:
+def scaling_constants(devices: Sequence[DeviceData]) -> Scale:
     """Compute the mean and the deviation of every feature over the samples of some devices.
 
     With those of the train devices, `Standardise.TRAIN` makes (x − mean) / deviation of x.
@@ -297,63 +280,30 @@ def scaling_constants(devices: Sequence[DeviceData]) -> tuple[_Numbers, _Numbers
         devices: not scaled yet; their inputs are no tokens.
 
     Returns:
-        Two arrays, float64 of an input's shape; no deviation is below `STD_FLOOR`.
+        No deviation in it is below `STD_FLOOR`.
     """
-    mean = _mean(devices)
-    return mean, _deviation(devices, mean)
+    mean, count = _mean(devices), sum(device.num_samples for device in devices)
+    # a second pass and not E[x²] − E[x]², which cancels
+    squares = sum(((device.inputs() - mean) ** 2).sum(axis=0) for device in devices)
+    return Scale(mean, np.maximum(np.sqrt(np.asarray(squares) / count), STD_FLOOR))
 
 
-def _by_device(dataset: FederatedDataset) -> FederatedDataset:
-    train = dataset.train
-    ids = train.ids if isinstance(train, LazyDevices) else [device.id for device in train]
-    places = {device_id: place for place, device_id in enumerate(ids)}
+def _scaled_by_own(train: Sequence[DeviceData]) -> Callable[[DeviceData], DeviceData]:
+    places = {device_id: place for place, device_id in enumerate(ids_of(train))}
 
     def change(device: DeviceData) -> DeviceData:
-        place = places.get(device.id)
-        return _scale(device, *scaling_constants([device if place is None else train[place]]))
+        own = train[places[device.id]] if device.id in places else device
+        return scaling_constants([own]).of_device(device)
 
-    return dataset.with_sides(
-        {name: changed(side, change, Standardise.DEVICE) for name, side in dataset.sides.items()}
-    )
+    return change
 
 
-def _mean(devices: Sequence[DeviceData]) -> _Numbers:
+def _mean(devices: Sequence[DeviceData]) -> npt.NDArray[np.float64]:
     count = sum(device.num_samples for device in devices)
     total = sum(device.inputs().sum(axis=0, dtype=np.float64) for device in devices)
     return np.asarray(total) / count
 
 
-def _deviation(devices: Sequence[DeviceData], mean: _Numbers) -> _Numbers:
-    count = sum(device.num_samples for device in devices)
-    # a second pass and not E[x²] − E[x]², which cancels
-    squares = sum(((device.inputs() - mean) ** 2).sum(axis=0) for device in devices)
-    return np.maximum(np.sqrt(np.asarray(squares) / count), STD_FLOOR)
-
-
-def _signed_floor(mean: _Numbers) -> _Numbers:
-    return np.copysign(np.maximum(np.abs(mean), MEAN_FLOOR), mean)
-
-
-def _scaled(
-    devices: Sequence[DeviceData], mean: _Numbers, divisor: _Numbers, mode: Standardise
-) -> Sequence[DeviceData]:
-    return changed(devices, lambda device: _scale(device, mean, divisor), mode)
-
-
-def changed(
-    devices: Sequence[DeviceData], change: Callable[[DeviceData], DeviceData], mode: str
-) -> Sequence[DeviceData]:
-    """Each device changed; those that are made on demand, once they are.
-
-    Args:
-        devices: the devices.
-        change: of one.
-        mode: says which change it is, for the identity of devices that are made on demand.
-    """
-    if isinstance(devices, LazyDevices):
-        return devices.mapped(change, f"standardise={mode}")
-    return tuple(change(device) for device in devices)
-
-
-def _scale(device: DeviceData, mean: _Numbers, divisor: _Numbers) -> DeviceData:
-    return DeviceData(device.id, Scale(mean, divisor).of(device.inputs()), device.y)
+def _legacy_scale(devices: Sequence[DeviceData]) -> Scale:
+    mean = _mean(devices)
+    return Scale(mean, np.copysign(np.maximum(np.abs(mean), MEAN_FLOOR), mean))

@@ -18,7 +18,6 @@ from deltafl.fl.data.checks import checked_device, rows_by_user, with_embedding
 from deltafl.fl.data.federated import FederatedDataset, Split, check_classes, federate
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Format
-from deltafl.fl.data.subset import WHOLE, Subset, federate_part
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.npz import MAX_ARRAY_BYTES, open_npz
 
@@ -40,10 +39,8 @@ def read_arrays(
             an array is too large.
     """
     if not path.exists():
-        raise DataError(
-            f"{path}: no such file: check the path; of a preset's data, `deltafl presets NAME` "
-            "says where they come from"
-        )
+        where = "`deltafl presets NAME` says where a preset's data come from"
+        raise DataError(f"{path}: no such file: check the path; {where}")
     with bounded(path, ".npz archive", mend=_HOW), open_npz(path) as archive:
         size = sum(entry.file_size for entry in archive.entries.values())
         if size > MAX_ARRAY_BYTES:
@@ -57,15 +54,12 @@ def read_arrays(
         return {name: archive.read(name, MAX_ARRAY_BYTES) for name in names}
 
 
-def load_npz(
-    path: Path, split: Split, *, subset: Subset = WHOLE, unit: str = ""
-) -> FederatedDataset:
+def load_npz(path: Path, split: Split, *, unit: str = "") -> FederatedDataset:
     """Read the archive and assign its samples to their users.
 
     Args:
         path: the archive.
         split: the rule for small devices, and who trains.
-        subset: which part of the users and of their samples.
         unit: of labels that are numbers to be predicted; "" if they are classes.
 
     Raises:
@@ -92,11 +86,8 @@ def load_npz(
         checked_device(str(path), name, x[rows], y[rows], numbers=bool(unit), keeps_whole=True)
         for name, rows in rows_by_user(names, index)
     ]
-    if subset == WHOLE:
-        dataset = federate(path.stem, devices, split)
-    else:
-        dataset = federate_part(path.stem, devices, split, subset)
-    return with_embedding(replace(dataset, classes=classes), arrays.get("embedding"))
+    dataset = replace(federate(path.stem, devices, split), classes=classes)
+    return with_embedding(dataset, arrays.get("embedding"))
 
 
 def _users(
@@ -106,8 +97,7 @@ def _users(
     if user.ndim != 1 or user.dtype.kind not in "iu":
         raise DataError(
             f"{path}: array 'user' has dtype {user.dtype} and shape {user.shape}: store the "
-            "integer index of each sample's user, and their names in the array 'users', if they "
-            "have names"
+            "integer index of each sample's user, and names in the array 'users'"
         )
     if len(user) == 0:
         raise DataError(f"{path} is empty: it has no samples; store at least some of two users")

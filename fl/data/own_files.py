@@ -9,8 +9,9 @@ Files of a folder are CSV, Parquet or .npz files (arrays x and y), and have the 
 column says whose each row is, one person may be in several files.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -47,84 +48,53 @@ SUFFIXES: Final = (*READERS, ".npz")
 """Of files of a folder that are read; others are refused, but for hidden ones."""
 
 
-def load_parquet(
+def load_own(
+    read: Callable[[Path, Columns], Rows] | None,
     path: Path,
     split: Split,
     *,
-    user_column: str,
-    label_column: str,
-    feature_columns: tuple[str, ...],
-    missing: str = MISSING[0],
-    unit: str = "",
-) -> FederatedDataset:
-    """Read a Parquet file whose columns the settings name.
-
-    Args:
-        path: the file.
-        split: the rule for small devices, and who trains.
-        user_column: the column of the user.
-        label_column: that of the label.
-        feature_columns: those of the inputs; empty for all others.
-        missing: one of `MISSING`.
-        unit: of labels that are numbers to be predicted; "" if they are classes.
-
-    Raises:
-        DataError: as `read_parquet_table`, and as `deltafl.fl.data.federated.federate`.
-    """
-    columns = Columns(user_column, (label_column,), feature_columns, missing, is_one=split.alone)
-    return _federated(path, read_parquet_table(path, columns), split, unit)
-
-
-def load_csv(
-    path: Path,
-    split: Split,
-    *,
-    user_column: str,
-    label_column: str,
-    feature_columns: tuple[str, ...],
+    user_column: str = "",
+    label_column: str = "",
+    feature_columns: tuple[str, ...] = (),
     missing: str = MISSING[0],
     separator: str = ",",
     decimal: str = ".",
     unit: str = "",
 ) -> FederatedDataset:
-    """Read a CSV file whose columns the settings name; as `load_parquet`.
+    """Read a table whose columns the settings name, or a folder with files for each device.
 
     Args:
-        path: the file.
-        split: the rule for small devices, and who trains.
-        user_column: the column of the user.
+        read: reads the table; None for a folder.
+        path: the file or the folder.
+        split: the rule for small devices, and who trains, where the folder does not say that.
+        user_column: the column of the user; "" if each entry of the folder is one.
         label_column: that of the label.
         feature_columns: those of the inputs; empty for all others.
         missing: one of `MISSING`.
-        separator: one of `SEPARATORS`.
-        decimal: "." or ",".
+        separator: of CSV files, one of `deltafl.fl.data.tables.SEPARATORS`.
+        decimal: of CSV files, "." or ",".
         unit: of labels that are numbers to be predicted; "" if they are classes.
 
     Raises:
-        DataError: as `read_csv_table`, and as `deltafl.fl.data.federated.federate`.
+        DataError: there is no such file or folder, one cannot be read, files do not go together, or
+            too few devices remain.
     """
+    is_one = split.alone or read is None  # what one device has may be in several files
     columns = Columns(
-        user_column,
-        (label_column,),
-        feature_columns,
-        missing,
-        separator,
-        decimal,
-        is_one=split.alone,
+        user_column, (label_column,), feature_columns, missing, separator, decimal, is_one
     )
-    return _federated(path, read_csv_table(path, columns), split, unit)
-
-
-def _federated(path: Path, rows: Rows, split: Split, unit: str) -> FederatedDataset:
-    name = path.stem
-    if unit:
-        rows.check_numbers(name)
-    devices = [
-        checked_device(name, *samples, numbers=bool(unit), keeps_whole=True)
-        for samples in rows.by_user()
-    ]
-    made = replace(federate(name, devices, split), classes=rows.classes)
-    return without_rows(made, rows.left_out)
+    reader = _Reader(columns, path.name if split.alone and not user_column else "", unit)
+    made: Mapping[str, Path] = {} if read else _made_split(path)
+    if made and not {TRAIN, TEST} <= made.keys():
+        raise DataError(f"{path}: {', '.join(made)} alone is no split: give train/ and test/")
+    name = path.name if read is None else path.stem
+    if read is None:
+        sides = {side: [*reader.parts(place)] for side, place in (made or {"": path}).items()}
+    else:
+        sides = {"": [*reader.of_table(read(path, columns), path.name)]}
+    devices, classes = _devices(name, sides, unit)
+    dataset = federate_sides(name, devices, split) if made else federate(name, devices[""], split)
+    return without_rows(replace(dataset, classes=classes), reader.left_out)
 
 
 def without_rows(dataset: FederatedDataset, left_out: int) -> FederatedDataset:
@@ -150,68 +120,21 @@ class _Part:
     labels: npt.NDArray[np.generic]
 
 
-def load_folder(
-    folder: Path,
-    split: Split,
-    *,
-    user_column: str = "",
-    label_column: str = "",
-    feature_columns: tuple[str, ...] = (),
-    missing: str = MISSING[0],
-    separator: str = ",",
-    decimal: str = ".",
-    unit: str = "",
-) -> FederatedDataset:
-    """Read a folder with a file, or a folder of files, for each device.
-
-    Args:
-        folder: the folder.
-        split: the rule for small devices, and who trains, where the folder does not say that.
-        user_column: the column of the user; "" if each entry of the folder is one.
-        label_column: that of the label.
-        feature_columns: those of the inputs; empty for all others.
-        missing: one of `MISSING`.
-        separator: one of `deltafl.fl.data.tables.SEPARATORS`.
-        decimal: "." or ",".
-        unit: of labels that are numbers to be predicted; "" if they are classes.
-
-    Raises:
-        DataError: there is no such folder, a file cannot be read, files do not go together, or too
-            few devices remain.
-    """
-    columns = Columns(
-        user_column, (label_column,), feature_columns, missing, separator, decimal, is_one=True
-    )
-    made = _made_split(folder)
-    if made and not {TRAIN, TEST} <= made.keys():
-        raise DataError(f"{folder}: {', '.join(made)} alone is no split: give train/ and test/")
-    # what one device has may be in several files
-    reader = _Reader(columns, folder.name if split.alone and not user_column else "")
-    sides = {side: [*reader.parts(place)] for side, place in (made or {"": folder}).items()}
-    devices, classes = _devices(folder, sides, unit)
-    whole = replace(split, num_classes=split.num_classes or len(classes) or None)
-    if made:
-        dataset = federate_sides(folder.name, devices, whole)
-    else:
-        dataset = federate(folder.name, devices[""], whole)
-    return without_rows(replace(dataset, classes=classes), reader.left_out)
-
-
 class _Reader:
     """Reads files whose inputs are alike.
 
     Args:
         columns: of tables.
         only: whose all files are; "" if each entry of a folder is somebody's.
+        unit: of labels that are numbers to be predicted; "" if they are classes.
 
     Attributes:
         left_out: how many rows with gaps have been left out so far.
     """
 
-    def __init__(self, columns: Columns, only: str = "") -> None:
+    def __init__(self, columns: Columns, only: str, unit: str) -> None:
         self.left_out = 0
-        self._only = only
-        self._columns = columns
+        self._columns, self._only, self._unit = columns, only, unit
         self._features: tuple[str, ...] = ()
 
     def parts(self, folder: Path) -> Iterator[_Part]:
@@ -222,10 +145,8 @@ class _Reader:
         for entry in _entries(folder):
             user = self._only or (entry.stem if entry.is_file() else entry.name)
             if not (self._only or self._columns.user) and seen.setdefault(user, entry) != entry:
-                raise DataError(
-                    f"{entry}: {seen[user].name} is called alike: give each device one file or one "
-                    "folder, so that no sample counts twice"
-                )
+                told = f"{entry}: {seen[user].name} is called alike"
+                raise DataError(f"{told}: give each device one file or one folder")
             for file in _files(entry):
                 yield from self._read(file, user)
 
@@ -240,11 +161,16 @@ class _Reader:
                 f"{file}: a folder of devices has {', '.join(SUFFIXES)} files, and tables alone "
                 "where columns are named (data.feature_columns): write it so, or take it out"
             )
-        rows = self._alike(file, READERS[suffix](file, self._columns))
+        yield from self.of_table(self._alike(file, READERS[suffix](file, self._columns)), user)
+
+    def of_table(self, rows: Rows, user: str) -> Iterator[_Part]:
+        """The samples of a table, which are this user's if no column says whose they are."""
         self.left_out += rows.left_out
+        if self._unit:
+            rows.check_numbers(user)
         for name, x, labels in rows.by_user():
-            texts = _written(rows, labels)
-            yield _Part(name if self._columns.user else user, x, texts)
+            written = np.array(rows.classes)[labels] if rows.classes else labels
+            yield _Part(name if self._columns.user else user, x, written)
 
     def _alike(self, file: Path, rows: Rows) -> Rows:
         """The same with the columns in the order of the first file.
@@ -264,7 +190,7 @@ class _Reader:
 
 
 def files_of(folder: Path) -> Iterator[Path]:
-    """All files of a folder of devices, in the order in which `load_folder` reads them."""
+    """All files of a folder of devices, in the order in which `load_own` reads them."""
     for place in _made_split(folder).values() or (folder,):
         for entry in _entries(place):
             yield from _files(entry)
@@ -285,13 +211,8 @@ def _files(entry: Path) -> list[Path]:
     return sorted(file for one in _entries(entry) for file in _files(one))
 
 
-def _written(rows: Rows, labels: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """Labels as they are written in the file."""
-    return np.array(rows.classes)[labels] if rows.classes else labels
-
-
 def _devices(
-    folder: Path, sides: Mapping[str, Sequence[_Part]], unit: str
+    source: str, sides: Mapping[str, Sequence[_Part]], unit: str
 ) -> tuple[dict[str, list[DeviceData]], tuple[str, ...]]:
     """Each side's devices, and what the classes are called if labels are texts.
 
@@ -302,7 +223,7 @@ def _devices(
     if any(part.labels.dtype.kind == "U" for part in parts) and not unit:
         named = [[*map(name_of, part.labels.tolist())] for part in parts]
         classes = tuple(sorted({name for names in named for name in names}))
-        check_classes(str(folder), classes)
+        check_classes(source, classes)
         numbers = {name: number for number, name in enumerate(classes)}
         parts = [
             replace(part, labels=np.array([numbers[name] for name in names]))
@@ -310,13 +231,13 @@ def _devices(
         ]
     left, made = iter(parts), {}
     for name, side in sides.items():
-        made[name] = _joined(folder, [next(left) for _ in side], unit)
+        made[name] = _joined(source, [next(left) for _ in side], unit)
     if any(device.x.dtype == np.float32 for side in made.values() for device in side):
         made = {name: [*map(as_numbers, side)] for name, side in made.items()}
     return made, classes
 
 
-def _joined(folder: Path, parts: Sequence[_Part], unit: str) -> list[DeviceData]:
+def _joined(source: str, parts: Sequence[_Part], unit: str) -> list[DeviceData]:
     """One device for all parts of one user."""
     by_user: dict[str, list[_Part]] = {}
     for part in parts:
@@ -327,10 +248,10 @@ def _joined(folder: Path, parts: Sequence[_Part], unit: str) -> list[DeviceData]
             own = [replace(part, x=part.x.astype(np.float32)) for part in own]
         if len({(part.x.dtype, part.x.shape[1:]) for part in own}) > 1:
             raise DataError(
-                f"{folder}: inputs of {user!r} have several shapes or types: bring its files to one"
+                f"{source}: inputs of {user!r} have several shapes or types: bring its files to one"
             )
         x, y = (np.concatenate([getattr(part, name) for part in own]) for name in ("x", "labels"))
-        device = checked_device(folder.name, user, x, y, numbers=bool(unit), keeps_whole=True)
+        device = checked_device(source, user, x, y, numbers=bool(unit), keeps_whole=True)
         devices.append(device)
     return devices
 
@@ -338,20 +259,20 @@ def _joined(folder: Path, parts: Sequence[_Part], unit: str) -> list[DeviceData]
 CSV: Final = Format(
     "csv",
     "a CSV file with a row for each sample",
-    load_csv,
+    partial(load_own, read_csv_table),
     needs="a .csv file whose first row names the columns",
 )
 
 PARQUET: Final = Format(
     "parquet",
     "a Parquet file with a row for each sample",
-    load_parquet,
+    partial(load_own, read_parquet_table),
     needs="a .parquet file with a column for each number",
 )
 
 FOLDER: Final = Format(
     "folder",
     "a folder with a file, or a folder of files, for each device",
-    load_folder,
+    partial(load_own, None),
     needs="a folder of .csv, .parquet or .npz files, one for each device; or train/ and test/",
 )

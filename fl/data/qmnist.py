@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.checks import checked_device, rows_by_user
-from deltafl.fl.data.federated import FederatedDataset, Split
+from deltafl.fl.data.federated import FederatedDataset, Split, federate
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.registry import Download, Format
-from deltafl.fl.data.subset import WHOLE, Subset, federate_part
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import read_up_to
 
@@ -34,6 +33,7 @@ _DIGIT, _WRITER = 0, 2
 _MAX_WRITER: Final = 1 << 20
 _UINT8: Final = np.dtype(np.uint8)
 _INT32: Final = np.dtype(">i4")
+_MEND: Final = "fetch the files with `deltafl data fetch qmnist`"
 _CODES: Final = {_UINT8: 0x08, _INT32: 0x0C}  # of the IDX format
 
 _MNIST: Final = "https://ossci-datasets.s3.amazonaws.com/mnist"
@@ -52,7 +52,7 @@ _FILES: Final = {
 _Number = TypeVar("_Number", np.uint8, np.int32)
 
 
-def load_qmnist(folder: Path, split: Split, *, subset: Subset = WHOLE) -> FederatedDataset:
+def load_qmnist(folder: Path, split: Split) -> FederatedDataset:
     """Read the six files and give each writer their images: x uint8 [n, 28, 28], y int64 [n].
 
     A writer's id is w and NIST's number: "w391".
@@ -61,27 +61,23 @@ def load_qmnist(folder: Path, split: Split, *, subset: Subset = WHOLE) -> Federa
         folder: holds MNIST's {train,t10k}-images-idx3-ubyte.gz and {train,t10k}-labels-idx1-
             ubyte.gz, and QMNIST's qmnist-{train,test}-labels-idx2-int.gz.
         split: the rule for small devices, and who trains.
-        subset: which part of the writers and of their images.
 
     Raises:
         DataError: a file is missing or damaged, the files do not belong together, or too few
             writers remain.
     """
     if not folder.is_dir():
-        raise DataError(
-            f"{folder}: no such folder: `deltafl data fetch qmnist` downloads MNIST's and QMNIST's "
-            "files"
-        )
+        raise DataError(f"{folder}: no such folder: {_MEND}")
     parts = [_part(folder, "train", "train"), _part(folder, "t10k", "test")]
     x, y, writer = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     if not len(y):
-        raise DataError(f"{folder}: its files have no images: fetch them again")
+        raise DataError(f"{folder}: its files have no images: {_MEND}")
     numbers, index = np.unique(writer, return_inverse=True)
     devices = [
         checked_device(str(folder), name, x[rows], y[rows])
         for name, rows in rows_by_user([f"w{number}" for number in numbers], index)
     ]
-    return federate_part("qmnist", devices, split, subset)
+    return federate("qmnist", devices, split)
 
 
 def _part(
@@ -93,24 +89,19 @@ def _part(
     place = folder / f"qmnist-{qmnist}-labels-idx2-int.gz"
     rows = _read(place, _INT32, (_COLUMNS,))
     if len(labels) != len(images) or len(rows) < len(images):
-        raise DataError(
-            f"{folder}: {len(images):,} {mnist} images, {len(labels):,} labels and {len(rows):,} "
-            "rows of QMNIST's: fetch the files again"
-        )
+        found = f"{len(images):,} {mnist} images, {len(labels):,} labels and {len(rows):,} rows"
+        raise DataError(f"{folder}: {found} of QMNIST's: {_MEND}")
     rows = rows[: len(images)]
     differing = np.flatnonzero(rows[:, _DIGIT] != labels)
     if differing.size:
-        raise DataError(
-            f"{place}: row {differing[0]:,} says {rows[differing[0], _DIGIT]} and MNIST's label is "
-            f"{labels[differing[0]]}: fetch the files again"
-        )
+        row = differing[0]
+        said = f"row {row:,} says {rows[row, _DIGIT]} and MNIST's label is {labels[row]}"
+        raise DataError(f"{place}: {said}: {_MEND}")
     writers = rows[:, _WRITER]
     wrong = np.flatnonzero((writers < 0) | (writers >= _MAX_WRITER))
     if wrong.size:
-        raise DataError(
-            f"{place}: row {wrong[0]:,} has the writer {writers[wrong[0]]}, which is no number "
-            "of NIST's: fetch the file again"
-        )
+        said = f"row {wrong[0]:,} has the writer {writers[wrong[0]]}, no number of NIST's"
+        raise DataError(f"{place}: {said}: {_MEND}")
     return images, labels, writers
 
 
@@ -124,16 +115,12 @@ def _read(path: Path, dtype: "np.dtype[_Number]", shape: tuple[int, ...]) -> npt
     sizes = b"".join(size.to_bytes(4, "big") for size in shape)
     row_bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     most = len(head) + 4 + len(sizes) + _MAX_ROWS * row_bytes
-    mend = "fetch it with `deltafl data fetch qmnist`"
-    with bounded(path, "packed IDX file", mend=mend) as file:
+    with bounded(path, "packed IDX file", mend=_MEND) as file:
         data = read_up_to(gzip.GzipFile(fileobj=file), most + 1)
     rows = int.from_bytes(data[4:8], "big")
     start = 8 + len(sizes)
     if data[:4] != head or data[8:start] != sizes or len(data) - start != rows * row_bytes:
-        raise DataError(
-            f"{path}: not the expected IDX file of {dtype.name} [n, "
-            f"{', '.join(map(str, shape))}]: fetch it again"
-        )
+        raise DataError(f"{path}: not the expected IDX file of {dtype} [n, {shape}]: {_MEND}")
     return np.frombuffer(data, dtype, offset=start).reshape(rows, *shape)
 
 

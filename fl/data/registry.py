@@ -5,8 +5,8 @@ The names are in `deltafl.fl.registry`; each loader's file says the rest, in a `
 """
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from inspect import signature
 from pathlib import Path
@@ -14,60 +14,17 @@ from typing import Final
 
 from deltafl.fl import registry
 from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy
-from deltafl.fl.data.subset import WHOLE, Subset
 from deltafl.fl.errors import DataError
 from deltafl.fl.nearest import meant
 from deltafl.protocol.registry import Registry
 
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What loaders can be told beside the source and the split; each uses some. None says nothing.
-
-    Attributes:
-        vectors: sent140, mqp: the file of the word vectors.
-        features: sent140, synthetic-sent140: "mean" or "tokens".
-        lower_case: sent140: whether words are looked up in lower case.
-        alphabet: shakespeare: "letters" or "leaf-80".
-        legacy_duplicates: femnist: whether LEAF's duplicates are made too.
-        subset: npz, shakespeare, sent140, femnist: which part to load.
-        num_devices: digits, synthetic*: how many devices to make.
-        minority_share: digits: the share of the devices that write sideways.
-        heterogeneity: synthetic-*: how far devices differ, in [0, 1].
-        alpha: synthetic: α of Synthetic(α, β).
-        beta: synthetic: its β.
-        user_column: hub, csv, parquet: the column of the user; "" is hub's known one.
-        input_column: hub: the column of the inputs, likewise.
-        label_column: hub, csv, parquet: the column of the labels, likewise.
-        feature_columns: csv, parquet: the columns of the inputs; empty for all others.
-        missing: csv, parquet: "refuse" or "leave-out" rows in which something is missing.
-        separator: csv: what stands between columns: ",", ";", "|" or "tab".
-        decimal: csv: what stands before the fractions of numbers, "." or ",".
-        unit: npz, csv, parquet, folder: of labels that are numbers to be predicted.
-    """
-
-    vectors: Path | None = None
-    features: str = "mean"
-    lower_case: bool = False
-    alphabet: str = "letters"
-    legacy_duplicates: bool = False
-    subset: Subset = WHOLE
-    num_devices: int | None = None
-    minority_share: Fraction = Fraction(1, 5)
-    heterogeneity: float = 0.5
-    alpha: float = 1.0
-    beta: float = 1.0
-    user_column: str = ""
-    input_column: str = ""
-    label_column: str = ""
-    feature_columns: tuple[str, ...] = ()
-    missing: str = "refuse"
-    separator: str = ","
-    decimal: str = "."
-    unit: str = ""
-
-
-DEFAULTS: Final = Options()
+OPTIONS: Final = (
+    *("vectors", "features", "lower_case", "alphabet", "legacy_duplicates"),
+    *("num_devices", "rotated_fraction", "heterogeneity", "alpha", "beta"),
+    *("user_column", "input_column", "label_column", "feature_columns"),
+    *("missing", "separator", "decimal", "unit"),
+)
+"""The settings of data that only some formats use; each is an argument of their loaders."""
 
 _AUTO: Final = "auto"
 """The format that follows from the kind of source."""
@@ -123,8 +80,8 @@ class Format:
     Attributes:
         name: of the format in settings and on the command line.
         title: what it is, in a line.
-        load: reads it, from a path, where one is needed, and by a split; the fields of `Options`
-            that it uses are arguments.
+        load: reads it, from a path, where one is needed, and by a split; the `OPTIONS` that it
+            uses are arguments.
         split: the rule and the sides that its source uses.
         needs: what the source is: "" for none, else in words.
         origin: who made it and where it is.
@@ -149,24 +106,21 @@ class Format:
 
     @property
     def options(self) -> frozenset[str]:
-        """The fields of `Options` that it uses."""
-        return frozenset(signature(self.load).parameters) & {one.name for one in fields(Options)}
+        """Those of `OPTIONS` that it uses."""
+        return frozenset(signature(self.load).parameters) & {*OPTIONS}
 
-    def read(self, source: str, split: Split, options: Options) -> FederatedDataset:
+    def read(self, source: str, split: Split, options: Mapping[str, object]) -> FederatedDataset:
         """Read the data.
 
         Raises:
-            ValueError: an option that the format does not use differs from its default, or one is
-                out of range.
+            ValueError: the format does not use an option, or one is out of range.
             DataError: the source cannot be used.
         """
-        told = {one.name: getattr(options, one.name) for one in fields(Options)}
-        for name, value in told.items():
-            if name not in self.options and value != getattr(DEFAULTS, name):
+        for name in options:
+            if name not in self.options:
                 raise ValueError(f"the format {self.name!r} does not use {name}: leave it out")
-        used = {name: told[name] for name in self.options if told[name] is not None}
         places = (Path(source),) if self.needs else ()
-        return self.load(*places, split, **used)
+        return self.load(*places, split, **options)
 
 
 TABLE_1: Final = "arXiv 2002.11223, Table 1"
@@ -218,7 +172,11 @@ def format_of(source: str, name: str = _AUTO) -> Format:
             "name the folder with --data"
         )
     if path.exists():
-        raise DataError(f"{source}: {_no_format(path)}")
+        raise DataError(
+            f"{source}: {path.suffix or 'such'} files are not read; write a .csv file with a row "
+            "for each sample, or the arrays x, y and user with numpy.savez; if it is of another "
+            "format, name that, as in --set data.format=hub (`deltafl data list`)"
+        )
     made = [name for name, kind in FORMATS.items() if not kind.needs]
     mend = (
         meant(source, made) or f": check the path, or name data that need none: {', '.join(made)}"
@@ -235,18 +193,3 @@ def _folder_of(folder: Path) -> str:
         if found := next((one for one in suffixes if one in _IN_FOLDERS), ""):
             return _IN_FOLDERS[found]
     return "leaf"
-
-
-def _no_format(path: Path) -> str:
-    """Why a file of the user's cannot be read, and what can."""
-    kind = path.suffix.lower()
-    if kind in (".tsv", ".txt", ".xlsx", ".json", ".pt", ".pkl"):
-        return (
-            f"{kind} files are not read; write a .csv file with a row for each sample, or store "
-            "the arrays x, y and user in an .npz file, as in "
-            "numpy.savez('data.npz', x=x, y=y, user=user)"
-        )
-    return (
-        "neither a .csv, .npz or .parquet file nor a folder of LEAF files; if it is of another "
-        "format, name that, as in --set data.format=hub (`deltafl data list`)"
-    )

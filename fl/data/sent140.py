@@ -21,12 +21,17 @@ import numpy as np
 import pandas as pd
 
 from deltafl.fl.data.csv_file import read_frame, wrong_value
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split
+from deltafl.fl.data.federated import (
+    DeviceData,
+    FederatedDataset,
+    Split,
+    choose_users,
+    federate,
+)
 from deltafl.fl.data.files import bounded
 from deltafl.fl.data.glove import WordVectors, load_glove
 from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.registry import SENT140_ROW, Download, Format
-from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen, federate_part
 from deltafl.fl.errors import DataError
 
 TOKENS: Final = 20
@@ -84,7 +89,6 @@ def load_sent140(
     vectors: Path | None = None,
     features: Features | str = Features.MEAN,
     lower_case: bool = False,
-    subset: Subset = WHOLE,
 ) -> FederatedDataset:
     """Read the tweets of every account that has more than so many.
 
@@ -97,7 +101,6 @@ def load_sent140(
         features: the mean vector of a tweet, or its tokens; with tokens the data set carries the
             table (`FederatedDataset.embedding`).
         lower_case: look words up in lower case. The papers did not.
-        subset: which part of the accounts and of their tweets.
 
     Raises:
         ValueError: unknown features.
@@ -109,15 +112,15 @@ def load_sent140(
     if files:
         tweets = pd.concat([_tweets(file) for file in files])
         counts: Mapping[str, int] = tweets["user"].value_counts().to_dict()
-        chosen = choose_users(str(path), counts, split, subset)
+        chosen = choose_users(str(path), counts, split)
         devices = [
             view.device(user, rows["text"], rows["polarity"].map(_LABELS))
             for user, rows in tweets[tweets["user"].isin(chosen)].groupby("user")
         ]
-        dataset = federate_chosen("sent140", devices, split, counts=counts, subset=subset)
+        dataset = federate("sent140", devices, split, counts=counts)
     else:
         everybody, test_ids = read_leaf(path, lambda user: _leaf_device(user, view))
-        dataset = federate_part("sent140", everybody, split, subset, test_ids=test_ids)
+        dataset = federate("sent140", everybody, split, test_ids=test_ids)
     if view.features is Features.TOKENS:
         return replace(dataset, embedding=view.vectors.table)
     return dataset
@@ -155,15 +158,9 @@ def _leaf_device(user: LeafUser, view: _View) -> DeviceData:
     for row, (tweet, label) in enumerate(zip(x, y, strict=True)):
         text = tweet[_LEAF_TEXT] if isinstance(tweet, list) and len(tweet) > _LEAF_TEXT else None
         if not isinstance(text, str):
-            raise DataError(
-                f"{user.source}: user {user.id!r}: sample {row} is no tweet (id, date, query, "
-                "user, text, ...): write LEAF's file anew"
-            )
+            raise user.wrong(f"sample {row} is no tweet (id, date, query, user, text, ...)")
         if isinstance(label, bool) or label not in (0, 1):
-            raise DataError(
-                f"{user.source}: user {user.id!r}: sample {row} has the label {label!r:.20}, which "
-                "is not 0 or 1: write LEAF's file anew"
-            )
+            raise user.wrong(f"sample {row} has the label {label!r:.20}, which is not 0 or 1")
         texts.append(text)
         labels.append(int(label))
     return view.device(user.id, texts, labels)
@@ -182,10 +179,7 @@ FORMAT: Final = Format(
         Download(
             "http://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
             1 << 28,
-            (
-                "training.1600000.processed.noemoticon.csv",
-                "testdata.manual.2009.06.14.csv",
-            ),
+            ("training.1600000.processed.noemoticon.csv", "testdata.manual.2009.06.14.csv"),
         ),
     ),
     note="Needs word vectors (data.vectors): `deltafl data fetch glove`.",

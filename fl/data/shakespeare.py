@@ -33,12 +33,18 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy, text_under
+from deltafl.fl.data.federated import (
+    DeviceData,
+    FederatedDataset,
+    Split,
+    SplitBy,
+    federate,
+    text_under,
+)
+from deltafl.fl.data.files import bounded
 from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.registry import TABLE_1, Download, Format, Published
-from deltafl.fl.data.subset import WHOLE, Subset, federate_part
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.regular import read_regular
 
 Codes: TypeAlias = npt.NDArray[np.int8]
 
@@ -95,14 +101,7 @@ ALPHABETS: Final[Mapping[str, Alphabet]] = {
 """The 53 characters of arXiv 2002.11223, and the 80 of LEAF."""
 
 
-def load_shakespeare(
-    path: Path,
-    split: Split,
-    *,
-    alphabet: str = "letters",
-    window: int | None = None,
-    subset: Subset = WHOLE,
-) -> FederatedDataset:
+def load_shakespeare(path: Path, split: Split, *, alphabet: str = "letters") -> FederatedDataset:
     """Read the roles and give their windows: x int8 [n, window] (views), y int64 [n].
 
     A split by samples cuts each text in two (`split_text`).
@@ -113,40 +112,35 @@ def load_shakespeare(
         split: the rule for small roles (counted in windows), and who trains. The papers keep
             roles with more than 100 windows.
         alphabet: one of `ALPHABETS`.
-        window: how many characters a model reads; None takes the alphabet's own number. LEAF's
-            windows have a length of their own, which it must be.
-        subset: which part of the roles and of their windows.
 
     Raises:
-        ValueError: an unknown alphabet, or a window that is not positive.
+        ValueError: an unknown alphabet.
         DataError: the source is none of these, or is damaged; too few roles remain.
     """
     if alphabet not in ALPHABETS:
         raise ValueError(f"alphabet={alphabet!r} is unknown: choose one of {', '.join(ALPHABETS)}")
     letters = ALPHABETS[alphabet]
-    length = letters.window if window is None else window
-    if length < 1:
-        raise ValueError(f"window={window} is not at least 1")
     source = _gutenberg(path) or path
     test_ids: Collection[str] | None = None
     if source.suffix == ".txt":
+        texts = read_plays(source).items()
         roles = [
-            windowed_device(role, letters.encode(text), length)
-            for role, text in read_plays(source).items()
+            windowed_device(role, letters.encode(text), letters.window) for role, text in texts
         ]
     else:
-        roles, test_ids = read_leaf(source, lambda user: _role(user, letters, length))
+        roles, test_ids = read_leaf(source, lambda user: _role(user, letters))
     whole = replace(
         split, num_classes=split.num_classes or len(letters.characters), by=SplitBy.DEVICES
     )
-    dataset = federate_part("shakespeare", roles, whole, subset, is_text=True, test_ids=test_ids)
+    counts, most = {role.id: role.num_samples for role in roles}, split.max_samples
+    # the first, so that a text stays in one piece
+    roles = [DeviceData(role.id, role.x[:most], role.y[:most]) for role in roles]
+    dataset = federate("shakespeare", roles, whole, counts=counts, test_ids=test_ids)
     if split.by is SplitBy.DEVICES:
         return dataset
     both = sorted([*dataset.train, *dataset.test], key=lambda role: role.id)
-    sides = [split_text(role, split) for role in both]
-    return replace(
-        dataset, train=tuple(train for train, _ in sides), test=tuple(test for _, test in sides)
-    )
+    train, test = zip(*(split_text(role, split) for role in both), strict=True)
+    return replace(dataset, train=train, test=test)
 
 
 def windowed_device(device_id: str, text: npt.NDArray[np.int8], length: int) -> DeviceData:
@@ -179,15 +173,11 @@ def split_text(device: DeviceData, split: Split) -> tuple[DeviceData, DeviceData
     count, length = device.x.shape
     text = text_under(device.x)
     if text is None:
-        raise DataError(
-            f"user {device.id!r}: its windows are no text in one piece and can not be split "
-            "without a leak: split by devices, or give the text"
-        )
+        told = "its windows are no text in one piece and can not be split without a leak"
+        raise DataError(f"user {device.id!r}: {told}: split by devices, or give the text")
     if count < length + 2:
-        raise DataError(
-            f"user {device.id!r} has {count} windows and a split by samples needs {length + 2}: "
-            "leave the user out (min_samples)"
-        )
+        told = f"has {count} windows and a split by samples needs {length + 2}"
+        raise DataError(f"user {device.id!r} {told}: leave the user out (min_samples)")
     usable = count - length
     num_train = min(max(1, int(usable * split.train_fraction)), usable - 1)
     train = DeviceData(device.id, device.x[:num_train], device.y[:num_train])
@@ -201,26 +191,19 @@ def _gutenberg(path: Path) -> Path | None:
     return next((file for file in found if file.is_file()), None)
 
 
-def _role(user: LeafUser, letters: Alphabet, length: int) -> DeviceData:
+def _role(user: LeafUser, letters: Alphabet) -> DeviceData:
+    length = letters.window
     if "raw" in user.samples:
         text = user.samples["raw"]
         if not isinstance(text, str):
-            raise DataError(
-                f"{user.source}: user {user.id!r}: raw is a {type(text).__name__}: give the text"
-            )
+            raise user.wrong(f"raw is a {type(text).__name__}: give the text")
         return windowed_device(user.id, letters.encode(text), length)
     x, y = user.columns()
     for row, (before, after) in enumerate(zip(x, y, strict=True)):
         if not (isinstance(before, str) and len(before) == length):
-            raise DataError(
-                f"{user.source}: user {user.id!r}: x of sample {row} is not a text of {length} "
-                f"characters ({before!r:.40}): choose the alphabet and window of the file"
-            )
+            raise user.wrong(f"x of sample {row} has not {length} characters ({before!r:.40})")
         if not (isinstance(after, str) and len(after) == 1):
-            raise DataError(
-                f"{user.source}: user {user.id!r}: y of sample {row} is not one character "
-                f"({after!r:.40}): write LEAF's file anew"
-            )
+            raise user.wrong(f"y of sample {row} is not one character ({after!r:.40})")
     windows = letters.encode("".join(map(str, x))).reshape(-1, length)
     labels = letters.encode("".join(map(str, y)))
     if len(windows) == 0:
@@ -243,12 +226,8 @@ def read_plays(path: Path) -> dict[str, str]:
     Raises:
         DataError: the file is missing, too large, or not the 1994 edition.
     """
-    try:
-        data = read_regular(path, MAX_TEXT_BYTES)
-    except OSError as error:
-        raise DataError(
-            f"{path}: not readable ({error.strerror or error}): give the 1994 text alone"
-        ) from error
+    with bounded(path, "text", MAX_TEXT_BYTES, "give the 1994 text alone") as file:
+        data = file.read()
     # not splitlines, which also divides at form feeds and other characters of Latin-1
     lines = data.decode("latin-1").replace("\r\n", "\n").removesuffix("\n").split("\n")
     spoken: dict[str, list[str]] = {}
@@ -258,8 +237,8 @@ def read_plays(path: Path) -> dict[str, str]:
                 spoken.setdefault(_id(title, role), []).extend(words)
     if len(spoken) < 2:
         raise DataError(
-            f"{path}: {len(spoken)} roles found: only the 1994 Gutenberg text has the layout that "
-            "is read here (100.txt of 1994-01-100.zip, or t8.shakespeare.txt)"
+            f"{path}: {len(spoken)} roles found: give the 1994 Gutenberg text (100.txt of "
+            "1994-01-100.zip, or t8.shakespeare.txt)"
         )
     return {
         user: re.sub(" {2,}", " ", "".join(f"{line} " for line in words))

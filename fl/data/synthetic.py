@@ -10,19 +10,17 @@ how far the devices' labels differ.
 (arXiv 1812.06127), Section 5.1.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
-from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import zoom
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Samples, Split
 from deltafl.fl.data.lazy import LazyDevices, federate_lazily
-from deltafl.fl.data.registry import EMNIST_ROW, SENT140_ROW, Format
+from deltafl.fl.data.registry import BY_SAMPLES, EMNIST_ROW, SENT140_ROW, Format
 
 MADE_UP: Final = "made up by this package from a seed"
 MAX_DEVICES: Final = 100_000
@@ -44,6 +42,10 @@ _FEATURES: Final = 60
 _CLASSES: Final = 10
 _SLICE: Final = 512  # samples drawn at once, in float64: the largest devices have 100,000 and more
 
+
+_Drawn: TypeAlias = tuple[Samples, npt.NDArray[np.int64]]
+_Draw: TypeAlias = Callable[[int, int], _Drawn]
+"""From the number and the size of a device to its inputs and labels."""
 
 EMNIST_SIZES: Final = (101, 179, 447)
 SENT140_SIZES: Final = (51, 69, 549)
@@ -94,26 +96,18 @@ def load_synthetic_emnist(
     mirrored = (1 - heterogeneity) * ink + heterogeneity * ink.transpose(0, 2, 1)
     figures = np.stack([ink, mirrored]).astype(np.float32)
 
-    def make(ids: tuple[str, ...], sizes: npt.NDArray[np.int64], number: int) -> DeviceData:
+    def draw(number: int, size: int) -> _Drawn:
         rng = np.random.default_rng([split.seed, 1, number])
-        size = int(sizes[number])
         y = _labels(rng, size, _EMNIST_CLASSES, heterogeneity)
         own = figures[int(_is_minority(number))]
         reach = round(2 * heterogeneity)
         own = np.roll(own, rng.integers(-reach, reach + 1, 2), axis=(1, 2))
         shades = 1 - own[y] + _SMEAR * smears[rng.integers(_SMEARS, size=size)]
         shades += _NOISE * rng.standard_normal(shades.shape, dtype=np.float32)
-        return DeviceData(ids[number], np.rint(255 * np.clip(shades, 0, 1)).astype(np.uint8), y)
+        return np.rint(255 * np.clip(shades, 0, 1)).astype(np.uint8), y
 
-    return _stand_in(
-        "synthetic-emnist (stand-in)",
-        make,
-        split,
-        EMNIST_SIZES,
-        num_devices,
-        heterogeneity,
-        _EMNIST_CLASSES,
-    )
+    name, told = "synthetic-emnist (stand-in)", f"{heterogeneity=!r}"
+    return _stand_in(name, draw, split, EMNIST_SIZES, num_devices, _EMNIST_CLASSES, told)
 
 
 def load_synthetic_sent140(
@@ -157,43 +151,27 @@ def load_synthetic_sent140(
     cumulative = np.cumsum(weights / weights.sum(axis=-1, keepdims=True), axis=-1)
     cumulative[:, :, -1] = 1
 
-    def make(ids: tuple[str, ...], sizes: npt.NDArray[np.int64], number: int) -> DeviceData:
+    def draw(number: int, size: int) -> _Drawn:
         rng = np.random.default_rng([split.seed, 3, number])
-        size = int(sizes[number])
         y = _labels(rng, size, 2, heterogeneity)
         negative, positive = cumulative[int(_is_minority(number))]
         draws = rng.random((size, _TWEET))
-        tokens = np.where(
-            y[:, None] == 1,
-            np.searchsorted(positive, draws, side="right"),
-            np.searchsorted(negative, draws, side="right"),
-        )
+        found = (np.searchsorted(side, draws, side="right") for side in (positive, negative))
+        tokens = np.where(y[:, None] == 1, *found)
         lengths = rng.integers(5, _TWEET + 1, size)
         tokens[np.arange(_TWEET) >= lengths[:, None]] = _VOCABULARY
         if features == "tokens":
-            return DeviceData(ids[number], tokens.astype(np.int16), y)
+            return tokens.astype(np.int16), y
         means = embedding[tokens].sum(axis=1) / lengths[:, None]
-        return DeviceData(ids[number], means.astype(np.float32), y)
+        return means.astype(np.float32), y
 
-    dataset = _stand_in(
-        "synthetic-sent140 (stand-in)",
-        make,
-        split,
-        SENT140_SIZES,
-        num_devices,
-        heterogeneity,
-        2,
-        detail=f" features={features}",
-    )
+    name, told = "synthetic-sent140 (stand-in)", f"{heterogeneity=!r} features={features}"
+    dataset = _stand_in(name, draw, split, SENT140_SIZES, num_devices, 2, told)
     return replace(dataset, embedding=embedding) if features == "tokens" else dataset
 
 
 def load_synthetic(
-    split: Split,
-    *,
-    num_devices: int = SYNTHETIC_DEVICES,
-    alpha: float = 1.0,
-    beta: float = 1.0,
+    split: Split, *, num_devices: int = SYNTHETIC_DEVICES, alpha: float = 1.0, beta: float = 1.0
 ) -> FederatedDataset:
     """Make up Synthetic(α, β): 10 classes, float32 [n, 60].
 
@@ -215,19 +193,18 @@ def load_synthetic(
         DataError: the rule of `split` leaves too few devices.
     """
     _check(num_devices, 0.0)
-    for name, value in (("alpha", alpha), ("beta", beta)):
+    for name, value in {"alpha": alpha, "beta": beta}.items():
         if not 0 <= value < np.inf:
             raise ValueError(f"{name}={value} is not a number from 0 on")
     logs = np.random.default_rng([split.seed, 4]).normal(4, 2, num_devices)
     sizes = 50 + np.floor(np.exp(logs)).astype(np.int64)
     deviations = np.sqrt(np.arange(1, _FEATURES + 1) ** -1.2)
 
-    def make(ids: tuple[str, ...], sizes: npt.NDArray[np.int64], number: int) -> DeviceData:
+    def draw(number: int, size: int) -> _Drawn:
         rng = np.random.default_rng([split.seed, 5, number])
         u, centre = rng.normal(0, alpha), rng.normal(0, beta)
         w, b = rng.normal(u, 1, (_FEATURES, _CLASSES)), rng.normal(u, 1, _CLASSES)
         mean = rng.normal(centre, 1, _FEATURES)
-        size = int(sizes[number])
         x, y = np.empty((size, _FEATURES), np.float32), np.empty(size, np.int64)
         for start in range(0, size, _SLICE):
             rows = slice(start, min(size, start + _SLICE))
@@ -235,45 +212,42 @@ def load_synthetic(
             drawn *= deviations
             drawn += mean
             x[rows], y[rows] = drawn, np.argmax(drawn @ w + b, axis=1)
-        return DeviceData(ids[number], x, y)
+        return x, y
 
-    ids = tuple(f"{number:06}" for number in range(num_devices))
-    devices = LazyDevices(
-        ids,
-        sizes,
-        partial(make, ids, sizes),
-        f"synthetic/1 seed={split.seed} devices={num_devices} alpha={alpha!r} beta={beta!r}",
-    )
+    ids = [f"{number:06}" for number in range(num_devices)]
+    told = f"synthetic/1 seed={split.seed} devices={num_devices} alpha={alpha!r} beta={beta!r}"
+    devices = _drawn(draw, ids, sizes, told)
     return federate_lazily(f"synthetic({alpha:g}, {beta:g})", devices, split, num_classes=_CLASSES)
 
 
 def _stand_in(
     name: str,
-    make: Callable[[tuple[str, ...], npt.NDArray[np.int64], int], DeviceData],
+    draw: _Draw,
     split: Split,
     sizes: tuple[int, int, int],
     num_devices: int,
-    heterogeneity: float,
     num_classes: int,
-    detail: str = "",
+    told: str,
 ) -> FederatedDataset:
     """Give both sides of the split the sizes of the table, in an order by the seed."""
     generator = np.random.default_rng([split.seed, 6])
-    num_train = int(num_devices * split.train_fraction)
-    sides = (max(3, num_train), num_devices - max(3, num_train))
+    num_train = max(3, int(num_devices * split.train_fraction))
+    sides = num_train, num_devices - num_train
     all_sizes = np.concatenate([generator.permutation(spread(sizes, side)) for side in sides])
-    ids = tuple(
-        f"{number:06}-{'minority' if _is_minority(number) else 'majority'}"
-        for number in range(num_devices)
-    )
-    devices = LazyDevices(
-        ids,
-        all_sizes,
-        partial(make, ids, all_sizes),
-        f"{name}/1 seed={split.seed} train={sides[0]} test={sides[1]} "
-        f"heterogeneity={heterogeneity!r}{detail}",
-    )
+    groups = ("majority", "minority")
+    ids = [f"{number:06}-{groups[_is_minority(number)]}" for number in range(num_devices)]
+    told = f"{name}/1 seed={split.seed} train={sides[0]} test={sides[1]} {told}"
+    devices = _drawn(draw, ids, all_sizes, told)
     return federate_lazily(name, devices, split, num_classes=num_classes)
+
+
+def _drawn(
+    draw: _Draw, ids: Sequence[str], sizes: npt.NDArray[np.int64], identity: str
+) -> LazyDevices:
+    def make(number: int) -> DeviceData:
+        return DeviceData(ids[number], *draw(number, int(sizes[number])))
+
+    return LazyDevices(ids, sizes, make, identity)
 
 
 def _is_minority(number: int) -> bool:
@@ -296,33 +270,32 @@ def _check(num_devices: int, heterogeneity: float) -> None:
         raise ValueError(f"heterogeneity={heterogeneity} is not in [0, 1]")
 
 
-EMNIST: Final = Format(
-    "synthetic-emnist",
-    "made-up characters of 62 classes, 28×28",
-    load_synthetic_emnist,
-    Split(num_classes=62),
-    origin=MADE_UP,
-    licence="none needed",
-    published=EMNIST_ROW,
-    stands_for="EMNIST",
-)
-
-SENT140: Final = Format(
-    "synthetic-sent140",
-    "made-up short texts of two classes",
-    load_synthetic_sent140,
-    Split(num_classes=2),
-    origin=MADE_UP,
-    licence="none needed",
-    published=SENT140_ROW,
-    stands_for="Sent140",
-)
-
 FORMAT: Final = Format(
     "synthetic",
     "Synthetic(α, β): 60 features, 10 classes, up to 100,000 devices",
     load_synthetic,
-    Split(train_fraction=Fraction(4, 5), by=SplitBy.SAMPLES, num_classes=10),
+    replace(BY_SAMPLES, num_classes=_CLASSES),
     origin=f"Li et al. 2020, arXiv 1812.06127, Section 5.1; {MADE_UP}",
     licence="none needed",
+)
+
+EMNIST: Final = replace(
+    FORMAT,
+    name="synthetic-emnist",
+    title="made-up characters of 62 classes, 28×28",
+    load=load_synthetic_emnist,
+    split=Split(num_classes=_EMNIST_CLASSES),
+    origin=MADE_UP,
+    published=EMNIST_ROW,
+    stands_for="EMNIST",
+)
+
+SENT140: Final = replace(
+    EMNIST,
+    name="synthetic-sent140",
+    title="made-up short texts of two classes",
+    load=load_synthetic_sent140,
+    split=Split(num_classes=2),
+    published=SENT140_ROW,
+    stands_for="Sent140",
 )

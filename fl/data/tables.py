@@ -61,6 +61,9 @@ _NO_NAMES: Final = {
 _FILL: Final = (
     "fill it, or leave such rows out (--set data.missing=leave-out, or missing='leave-out')"
 )
+_NAME_INPUTS: Final = (
+    "name the columns of the inputs (features=[…]; as a setting, data.feature_columns)"
+)
 _SHOWN: Final = 20  # names of columns in a message
 _NUMBER: Final = re.compile(
     r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
@@ -95,15 +98,10 @@ class Columns:
     is_one: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (
-            ("missing", self.missing, MISSING),
-            ("separator", self.separator, tuple(SEPARATORS)),
-            ("decimal", self.decimal, (".", ",")),
-        ):
-            if value not in allowed:
-                raise ValueError(
-                    f"{name}={value!r}: must be one of {', '.join(map(repr, allowed))}"
-                )
+        allowed = {"missing": MISSING, "separator": SEPARATORS, "decimal": (".", ",")}
+        for name, values in allowed.items():
+            if (value := getattr(self, name)) not in values:
+                raise ValueError(f"{name}={value!r}: must be one of {', '.join(map(repr, values))}")
 
     def found_in(self, source: str, names: Sequence[str]) -> "Columns":
         """The same, with all features named, if a table has such columns.
@@ -113,23 +111,17 @@ class Columns:
         """
         if len(names) > MAX_COLUMNS:
             raise DataError(f"{source}: more than {MAX_COLUMNS:,} columns: divide the table")
-        for setting, is_said in (
-            ("data.user_column", self.user or self.is_one),
-            ("data.label_column", all(self.labels)),
-        ):
-            if not is_said:
-                raise DataError(
-                    f"{source}: which column is the {setting[5:-7]}'s is not said: add --set "
-                    f"{setting}=NAME; there are {_few(names)}"
-                )
+        said = {"user": self.user or self.is_one, "label": all(self.labels)}
+        for what in (what for what, is_said in said.items() if not is_said):
+            told = f"which column is the {what}'s is not said: add --set data.{what}_column=NAME"
+            raise DataError(f"{source}: {told}; there are {_few(names)}")
         taken = {*self.users, *self.labels}
         features = self.features or tuple(name for name in names if name not in taken)
         used = (*self.users, *self.labels, *features)
         if nameless := [name for name in features if _NAMELESS.fullmatch(name)]:
             raise DataError(
                 f"{source}: a column has no name ({nameless[0]!r}), as pandas writes its row "
-                "numbers: write the table without them (to_csv(…, index=False)), or name the "
-                "columns of the inputs (features=[…]; as a setting, data.feature_columns)"
+                f"numbers: write the table without them (to_csv(…, index=False)), or {_NAME_INPUTS}"
             )
         mend = f"there are {_few(names)}"
         if absent := [(f"no column {one!r:.200}", mend) for one in used if one not in names]:
@@ -138,10 +130,8 @@ class Columns:
             if names.count(name) > 1:
                 raise DataError(f"{source}: several columns are called {name!r:.200}: rename them")
             if used.count(name) > 1:
-                raise DataError(
-                    f"{source}: the column {name!r:.200} is named twice: user, label and inputs "
-                    "must be columns of their own, or the model is told what it is to predict"
-                )
+                told = f"the column {name!r:.200} is named twice: user, label and inputs"
+                raise DataError(f"{source}: {told} must be columns of their own")
         if not features:
             raise DataError(f"{source}: no column is left for the inputs: there are {_few(names)}")
         return replace(self, features=features)
@@ -346,10 +336,7 @@ def _mend_of(text: str) -> str:
         return "say that its numbers have decimal commas (--set data.decimal=, or decimal=',')"
     if text.lower() in ("true", "false"):
         return "write 1 and 0 for true and false"
-    return (
-        "encode it as numbers (pandas.get_dummies), or name the columns of the inputs without it "
-        "(features=[…]; as a setting, data.feature_columns)"
-    )
+    return f"encode it as numbers (pandas.get_dummies), or {_NAME_INPUTS} without it"
 
 
 def _check_quotes(file: BufferedReader, separator: str) -> None:
@@ -383,10 +370,9 @@ def _check_first_row(path: Path, file: BufferedReader, said: str) -> None:
         return
     for name, separator in SEPARATORS.items():
         if separator.encode() in row:
-            raise DataError(
-                f"{path}: its first row is not divided by {said!r} but by {name!r}: say so (--set "
-                f"'data.separator={name}', or separator={name!r})"
-            )
+            told = f"its first row is not divided by {said!r} but by {name!r}: say so"
+            how = f"--set 'data.separator={name}', or separator={name!r}"
+            raise DataError(f"{path}: {told} ({how})")
 
 
 def _rows_of(source: str, found: Columns, table: pa.Table) -> Rows:
@@ -501,9 +487,8 @@ def numbers_of(source: str, names: Sequence[str], table: pa.Table) -> npt.NDArra
             told = "categories" if types.is_dictionary(kind) else f"{kind!s:.40}"
             raise DataError(
                 f"{source}: column {name!r:.200} has {told}, not numbers: encode it "
-                "(pandas.get_dummies), or name the columns of the inputs without it (features=[…]; "
-                "as a setting, data.feature_columns); images and lists are read with data.format = "
-                "'hub'"
+                f"(pandas.get_dummies), or {_NAME_INPUTS} without it; images and lists are read "
+                "with data.format = 'hub'"
             )
         numbers[:, place] = column.to_numpy()
         check_column(source, name, numbers[:, place])

@@ -5,8 +5,7 @@ What trains and what tests is settled before. Devices are ranked by SHA-256 of (
 training samples once more.
 """
 
-import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from fractions import Fraction
 
@@ -15,10 +14,10 @@ import numpy as np
 from deltafl.fl.data.federated import (
     FederatedDataset,
     Split,
-    split_samples,
+    rank_of,
     text_under,
 )
-from deltafl.fl.data.lazy import LazyDevices, divided_samples, some_devices
+from deltafl.fl.data.lazy import divided_samples, ids_of, sizes_of, some_devices
 from deltafl.fl.errors import DataError
 
 
@@ -39,39 +38,33 @@ def hold_out(dataset: FederatedDataset, share: Fraction, split: Split) -> Federa
         raise DataError(
             f"{dataset.name}: its files say which devices are for validation: leave the share out"
         )
-    train = dataset.train
-    ids = train.ids if isinstance(train, LazyDevices) else [device.id for device in train]
+    train, ids, name = dataset.train, ids_of(dataset.train), dataset.name
     if dataset.test and dataset.test[0].id in ids:
-        return _of_samples(dataset, replace(split, train_fraction=1 - share))
-    return _of_devices(dataset, ids, share, split.seed)
-
-
-def _of_devices(
-    dataset: FederatedDataset, ids: Sequence[str], share: Fraction, seed: int
-) -> FederatedDataset:
-    train = dataset.train
+        if text_under(train[0].x) is not None:
+            told = "windows of a text overlap, so validation samples would be seen in training"
+            raise DataError(f"{name}: {told}: divide devices (data.split = 'devices')")
+        if int(sizes_of(train).min()) < 2:
+            raise DataError(
+                f"{name}: a device has one training sample, and validation needs one more: divide "
+                "devices (data.split = 'devices'), or leave the share for validation out"
+            )
+        everybody = some_devices(train, np.arange(len(train)))
+        kept, held = divided_samples(everybody, replace(split, train_fraction=1 - share))
+        return replace(dataset, train=kept, validation=held)
     if len(train) < 2:
         raise DataError(
-            f"{dataset.name}: {len(train)} training device, and validation needs one more: give "
-            "more devices, or leave the share for validation out"
+            f"{name}: {len(train)} training device, and validation needs one more: give more "
+            "devices, or leave the share for validation out"
         )
-
-    def rank(number: int) -> bytes:
-        return hashlib.sha256(f"validation\0{seed}\0{ids[number]}".encode()).digest()
-
-    ranked = sorted(range(len(ids)), key=rank)
+    ranked = sorted(
+        range(len(ids)), key=lambda number: rank_of("validation", split.seed, ids[number])
+    )
     count = min(max(1, int(len(ids) * share)), len(ids) - 1)
-    held, left = sorted(ranked[:count]), sorted(ranked[count:])
-    if isinstance(train, LazyDevices):
-        return replace(
-            dataset,
-            train=some_devices(train, np.array(left)),
-            validation=some_devices(train, np.array(held)),
-        )
+    held_out, left = sorted(ranked[:count]), sorted(ranked[count:])
     return replace(
         dataset,
-        train=tuple(train[number] for number in left),
-        validation=tuple(train[number] for number in held),
+        train=some_devices(train, np.array(left)),
+        validation=some_devices(train, np.array(held_out)),
     )
 
 
@@ -86,25 +79,3 @@ def name_validation(dataset: FederatedDataset, ids: Collection[str]) -> Federate
         raise DataError(f"{dataset.name}: all devices are for validation: leave some to train")
     held = tuple(device for device in dataset.train if device.id in ids)
     return replace(dataset, train=train, validation=held)
-
-
-def _of_samples(dataset: FederatedDataset, split: Split) -> FederatedDataset:
-    train = dataset.train
-    if text_under(train[0].x) is not None:
-        raise DataError(
-            f"{dataset.name}: windows of a text overlap, so validation samples would be seen in "
-            "training: divide devices (data.split = 'devices')"
-        )
-    if isinstance(train, LazyDevices):
-        if int(train.sizes.min()) < 2:
-            raise DataError(
-                f"{dataset.name}: a device has one training sample, and validation needs one more: "
-                "divide devices (data.split = 'devices'), or leave the share for validation out"
-            )
-        everybody = np.arange(len(train))
-        kept, held = (divided_samples(train, everybody, split, side) for side in (0, 1))
-        return replace(dataset, train=kept, validation=held)
-    sides = [split_samples(device, split) for device in train]
-    return replace(
-        dataset, train=tuple(one for one, _ in sides), validation=tuple(one for _, one in sides)
-    )

@@ -37,6 +37,7 @@ from deltafl.sim.bench.net_flags import NetBenchmark
 from deltafl.sim.bench.session import Stopwatch
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import RunError
+from deltafl.sim.net.admission import Door
 from deltafl.sim.net.app import serving
 from deltafl.sim.net.certificates import Tls, make_certificate
 from deltafl.sim.net.device import DeviceSide
@@ -75,7 +76,7 @@ def measure(benchmark: NetBenchmark) -> Report:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         tls = None if benchmark.no_tls else _certificates(folder)
         max_frame = max_bytes(params) + OVERHEAD
-        served = serving(post, directory, (_HOST, 0), tls=tls, max_frame=max_frame)
+        served = serving(post, Door(directory, tls), (_HOST, 0), max_frame=max_frame)
         url = stack.enter_context(served)
         trusted = None if tls is None else str(folder / "server.pem")
         started = time.perf_counter()

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from deltafl.fl.data.federated import VALIDATION, DeviceData, FederatedDataset
-from deltafl.fl.data.lazy import LazyDevices
+from deltafl.fl.data.lazy import ids_of, sizes_of
 from deltafl.fl.data.registry import FORMATS, GLOVE, Download, Format, Published
 from deltafl.fl.errors import DataError
 from deltafl.fl.nearest import nearest
@@ -220,9 +220,7 @@ def measured(dataset: FederatedDataset) -> dict[str, Any]:
 
 
 def _sizes(devices: Sequence[DeviceData]) -> dict[str, int]:
-    if isinstance(devices, LazyDevices):
-        return dict(zip(devices.ids, devices.sizes.tolist(), strict=True))
-    return {device.id: device.num_samples for device in devices}
+    return dict(zip(ids_of(devices), sizes_of(devices).tolist(), strict=True))
 
 
 def _spread(sizes: Mapping[str, int]) -> dict[str, float]:

@@ -2,19 +2,18 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from deltafl.fl.data.agreed import Agreed
 from deltafl.fl.data.cache import SourceKey, cached
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy, with_numbers
 from deltafl.fl.data.lazy import LazyDevices
 from deltafl.fl.data.load import DatasetSpec, Partitioner, Standardise, load_dataset
-from deltafl.fl.data.registry import Format, Options, format_of
-from deltafl.fl.data.subset import Subset
+from deltafl.fl.data.registry import OPTIONS, Format, format_of
 from deltafl.fl.errors import DataError
 from deltafl.fl.registry import OWN
 from deltafl.sim.errors import ConfigError
@@ -76,30 +75,27 @@ def dataset_spec(config: DataConfig) -> DatasetSpec:
         ConfigError: settings contradict each other.
         DataError: the format of the source cannot be recognised.
     """
-    try:
-        subset = Subset(config.num_users or None, config.max_samples or None)
-    except ValueError as error:
-        raise ConfigError(f"[data]: {error}") from error
+    usual = DataConfig()
+    options = {
+        name: Path(value) if name == "vectors" else value
+        for name in OPTIONS
+        if (value := getattr(config, name)) != getattr(usual, name)
+    }
     # The quickstart preset, which any configuration may start from, sets num_devices and
     # rotated_fraction, so ignore them where they are unused. Other unused settings are errors.
-    uses = dataset_format(config).options
-    is_partitioned = "num_devices" in uses or config.partitioner != Partitioner.NATURAL
-    same = {
-        one.name: getattr(config, one.name) for one in fields(Options) if hasattr(config, one.name)
-    }
-    own: dict[str, Any] = {
-        "vectors": Path(config.vectors) if config.vectors else None,
-        "subset": subset,
-        "num_devices": (config.num_devices or None) if is_partitioned else None,
-    }
-    if "minority_share" in uses:
-        own["minority_share"] = config.rotated_fraction
+    made = {"num_devices"} if config.partitioner != Partitioner.NATURAL else set[str]()
+    for name in {"num_devices", "rotated_fraction"} - made - dataset_format(config).options:
+        options.pop(name, None)
+    try:
+        split = _partition(config)
+    except ValueError as error:
+        raise ConfigError(f"[data]: {error}") from error
     return DatasetSpec(
         source=config.source,
-        split=_partition(config),
+        split=split,
         standardise=Standardise(config.standardise),
         format=config.format,
-        options=Options(**{**same, **own}),
+        options=options,
         partitioner=Partitioner(config.partitioner),
         concentration=config.concentration,
         validation=config.validation_fraction,
@@ -141,6 +137,7 @@ def _update(update: Callable[[bytes], None], device: DeviceData) -> None:
 
 
 def _partition(config: DataConfig) -> Split:
+    users, samples = config.num_users or None, config.max_samples or None
     if config.rule == "given":
         return Split(
             more_than=config.min_samples,
@@ -148,6 +145,8 @@ def _partition(config: DataConfig) -> Split:
             seed=config.split_seed,
             num_classes=config.num_classes or None,
             by=SplitBy(config.split),
+            num_users=users,
+            max_samples=samples,
         )
     untouched = DataConfig()
     for name in ("min_samples", "test_fraction", "split", "num_classes"):
@@ -156,7 +155,8 @@ def _partition(config: DataConfig) -> Split:
                 f"data.{name} = {getattr(config, name)} and data.rule = 'published' contradict "
                 "each other: leave out one of them"
             )
-    return replace(dataset_format(config).split, seed=config.split_seed)
+    published, seed = dataset_format(config).split, config.split_seed
+    return replace(published, seed=seed, num_users=users, max_samples=samples)
 
 
 def _from_cache(config: DataConfig, build: Callable[[], FederatedDataset]) -> FederatedDataset:

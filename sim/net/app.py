@@ -27,7 +27,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame
 
-from deltafl.secagg import ClientId, DecodeError, Directory
+from deltafl.secagg import ClientId, DecodeError
 from deltafl.sim.errors import UserError
 from deltafl.sim.net import admission
 from deltafl.sim.net.admission import Door, NotAdmittedError, frame_of, speaks_it
@@ -63,6 +63,10 @@ _TLS_READS: Final = 1 << 16  # bytes that are read at once
 _STOPPING_S: Final = 5
 _RESTARTED: Final = 1012
 _GOODBYE: Final = "it has ended; once it is started again, its run may go on"
+_TWICE: Final = (
+    "the identity of this device is connected, and came again from another place",
+    "this identity is connected already: stop one of the two, and never copy one",
+)
 _ARE_YOU_THERE: Final = b"are you there?"
 
 
@@ -84,14 +88,7 @@ def application(post: Post, door: Door) -> Starlette:
             # others may come while one is asked
             while (earlier := reachable.get(hello.client)) is not asked and earlier is not None:
                 if await earlier():
-                    raise NotAdmittedError(
-                        Cause.TWICE,
-                        "the identity of this device is connected, and came again from another "
-                        "place",
-                        "this identity is connected already: stop one of the two, and never copy "
-                        "one",
-                        hello.client,
-                    )
+                    raise NotAdmittedError(Cause.TWICE, *_TWICE, hello.client)
                 asked = earlier
         except NotAdmittedError as error:
             said = f"not admitted: {error}"
@@ -251,33 +248,23 @@ def served(
 
 @contextlib.contextmanager
 def serving(
-    post: Post,
-    devices: Directory,
-    at: tuple[str, int],
-    *,
-    tls: Tls | None,
-    max_frame: int,
-    name: str = "",
-    door: Door | None = None,
+    post: Post, door: Door, at: tuple[str, int], *, max_frame: int, name: str = ""
 ) -> Iterator[str]:
     """Serve the exchange to devices; the address at which they connect.
 
     Args:
         post: the exchange.
-        devices: as of `Door`.
+        door: by what devices are admitted; its certificate is served.
         at: host and port, as for `served`.
-        tls: likewise.
         max_frame: likewise.
-        door: by what devices are admitted, for who wants to see it; with these devices and `tls`.
         name: what devices call the host, if they call it something else.
 
     Raises:
         UserError: as `served`.
     """
-    door = door or Door(devices, tls)
-    app, refusals = application(post, door), door.refusals
-    with served(app, *at, tls=tls, max_frame=max_frame, refusals=refusals) as (host, port):
-        yield f"{'ws' if tls is None else 'wss'}://{joined(name or host, port)}"
+    app, (host, port), refusals = application(post, door), at, door.refusals
+    with served(app, host, port, tls=door.tls, max_frame=max_frame, refusals=refusals) as at:
+        yield f"{'ws' if door.tls is None else 'wss'}://{joined(name or at[0], at[1])}"
 
 
 class _Protocol(WebSocketsSansIOProtocol):

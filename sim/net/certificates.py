@@ -76,10 +76,8 @@ class Tls:
             UserError: as `hash` and `context`; connections are shown what they were shown before.
         """
         fresh, own = self.context(), self._own()
-        if self._used is None:
-            self._used = fresh
-        else:
-            self._used.load_cert_chain(self.certificate, self.key)
+        self._used = self._used or fresh
+        self._used.load_cert_chain(self.certificate, self.key)
         self.shown, self.expires = self.hash(), own.not_valid_after_utc.timestamp()
         self.begins = own.not_valid_before_utc.timestamp()
         return self._used

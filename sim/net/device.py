@@ -194,15 +194,9 @@ class DeviceSide:
         if not task.measures:
             self.notes.began(task.round_index + 1)
         day = self.today()
-        machine = RoundClient(
-            self.own.client,
-            self.policy,
-            self.randomness,
-            Credentials(self.own.identity, self.directory),
-            ledger=self.ledger,
-            graph_seed=task.graph_seed,
-            today=day,
-        )
+        credentials = Credentials(self.own.identity, self.directory)
+        mine = self.own.client, self.policy, self.randomness, credentials
+        machine = RoundClient(*mine, ledger=self.ledger, graph_seed=task.graph_seed, today=day)
         self._round = begun = _Round(task.task, task.measures, machine)
         try:
             for limit in limits_of(self.policy, day):
@@ -214,10 +208,9 @@ class DeviceSide:
             begun.work = self.work_of(task, machine)
         except LedgerError as error:
             return self._decline(begun, Reason.LEDGER, str(error))
-        except NotAllowedError as error:
-            return self._decline(begun, Reason.SETTINGS, str(error), str(error))
         except (ConfigError, ValueError) as error:
-            return self._decline(begun, Reason.SETTINGS, str(error))
+            told = str(error) if isinstance(error, NotAllowedError) else ""
+            return self._decline(begun, Reason.SETTINGS, str(error), told)
         return None
 
     def _carry(self, carried: Carry) -> bytes | None:
@@ -235,10 +228,10 @@ class DeviceSide:
         except PeerError as error:
             is_repeated = error.reason is Refusal.MODEL_REPEATED
             reason = Reason.REPEATED if is_repeated else Reason.REFUSED
+            detail = in_settings(str(error))
             # the limit is the owner's setting, and no secret; of other refusals, what was done
-            is_limit = error.reason is Refusal.POLICY
-            told = in_settings(str(error)) if is_limit else error.reason.value
-            return self._decline(current, reason, in_settings(str(error)), told)
+            told = detail if error.reason is Refusal.POLICY else error.reason.value
+            return self._decline(current, reason, detail, told)
         except LedgerError as error:
             return self._decline(current, Reason.LEDGER, str(error))
         except UsageError as error:

@@ -71,13 +71,9 @@ class Server:
         except ValueError:
             port_is_one, parts = False, urlsplit("")
         if parts.scheme not in ("ws", "wss") or not parts.hostname or not port_is_one:
-            raise UserError(
-                f"{self.url!r} is no address of a server: give one such as wss://HOST:PORT"
-            )
+            raise UserError(f"{self.url!r} is no address of a server, such as wss://HOST:PORT")
         if parts.scheme == "ws" and parts.hostname not in _ON_THIS_MACHINE:
-            raise UserError(
-                f"{self.url!r}: a server on another machine must be reached over TLS, with wss://"
-            )
+            raise UserError(f"{self.url!r}: servers on other machines need TLS, with wss://")
         object.__setattr__(self, "context", self._context() if parts.scheme == "wss" else None)
 
     def _context(self) -> ssl.SSLContext:

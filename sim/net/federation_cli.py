@@ -145,19 +145,17 @@ def _prepare(out: Path, config: RunConfig, number: int) -> None:
 
 def _server(options: argparse.Namespace) -> list[str]:
     out = options.out
-    command = [*_program("serve"), str(out / "settings.toml")]
-    command += ["--devices", str(out / DEVICES), "--out", str(out / FEDERATED)]
-    command += ["--tls-cert", str(out / "server.pem"), "--tls-key", str(out / "server.key")]
-    command += ["--listen", f"{_HOST}:{options.port}", "--status", options.status]
-    return [*command, "--gather", f"{_GATHER_S:g}", "--resume"]
+    command = [*_program("serve"), f"{out / 'settings.toml'}", f"--devices={out / DEVICES}"]
+    command += [f"--tls-cert={out / 'server.pem'}", f"--tls-key={out / 'server.key'}"]
+    command += [f"--listen={_HOST}:{options.port}", f"--status={options.status}", "--resume"]
+    return [*command, f"--out={out / FEDERATED}", f"--gather={_GATHER_S:g}"]
 
 
 def _device(options: argparse.Namespace, index: int) -> list[str]:
     out = options.out
-    command = [*_program("device"), str(out / "settings.toml"), "--index", str(index)]
-    command += ["--server", f"wss://{_HOST}:{options.port}", "--ca", str(out / "server.pem")]
-    command += ["--identity", str(_identity(out, index)), "--devices", str(out / DEVICES)]
-    return command
+    command = [*_program("device"), f"{out / 'settings.toml'}", f"--index={index}"]
+    command += [f"--server=wss://{_HOST}:{options.port}", f"--ca={out / 'server.pem'}"]
+    return [*command, f"--identity={_identity(out, index)}", f"--devices={out / DEVICES}"]
 
 
 def _identity(out: Path, index: int) -> Path:

@@ -78,9 +78,7 @@ class OwnIdentity:
                 file.flush()
                 os.fsync(file.fileno())
         except FileExistsError:
-            raise UserError(
-                f"{path} exists, and an identity is never overwritten: choose another --out"
-            ) from None
+            raise UserError(f"{path} exists, and is never overwritten: choose another") from None
         except OSError as error:
             raise UserError(f"the identity cannot be written: {error}") from error
         return own
@@ -94,9 +92,7 @@ class OwnIdentity:
         """
         try:
             if path.stat().st_mode & _SHARED:
-                raise UserError(
-                    f"{path} can be read by others than its owner: run `chmod 600 {path}`"
-                )
+                raise UserError(f"{path} can be read by others: run `chmod 600 {path}`")
             found = _FORM.fullmatch(read_regular(path, _MAX_IDENTITY).decode("ascii", "replace"))
         except OSError as error:
             raise UserError(f"the identity cannot be read: {error}") from error
@@ -130,9 +126,7 @@ def alone(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(
-                f"{path} is in use by another process: a device runs once; stop the other one"
-            ) from None
+            raise UserError(f"{path} is in use by another process: stop that one") from None
         yield
 
 
@@ -167,8 +161,7 @@ def read_listed(path: Path, devices: Path) -> tuple[OwnIdentity, TrustedKeys]:
     own, listed = OwnIdentity.read(path), read_directory(devices)
     if not listed.accepts(own.client, own.identity.public):
         raise ConfigError(
-            f"{devices} does not list the identity in {path}: have the line '{own.entry}' added to "
-            "it"
+            f"{devices} does not list the identity in {path}: have '{own.entry}' added"
         )
     return own, listed
 

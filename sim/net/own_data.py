@@ -21,14 +21,8 @@ from deltafl.sim.settings.config import DataConfig, RunConfig
 from deltafl.sim.settings.config_io import show
 
 AGREED: Final = (
-    "feature_columns",
-    "classes",
-    "unit",
-    "num_classes",
-    "input_shape",
-    "means",
-    "scales",
-    "standardise",
+    *("feature_columns", "classes", "unit", "num_classes", "input_shape"),
+    *("means", "scales", "standardise"),
 )
 """The settings of [data] that are the same for all devices of a session."""
 
@@ -52,10 +46,8 @@ def adopted(mine: DataConfig, said: DataConfig) -> DataConfig:
     for name in AGREED:
         own, other = getattr(mine, name), getattr(said, name)
         if own not in (getattr(usual, name), other):
-            raise ConfigError(
-                f"data.{name} is {show(other)} in the session, and {show(own)} in this device's "
-                "own settings: agree on one"
-            )
+            told = f"{show(other)} in the session, and {show(own)} in this device's own settings"
+            raise ConfigError(f"data.{name} is {told}: agree on one")
         if name in _OF_FILES and other and name not in kind.options:
             raise DataError(
                 f"{mine.source}: the session says data.{name} = {show(other)}, and data of the "
@@ -109,10 +101,8 @@ class OwnFile:
         if self._known is None:
             self._known = key, self._fitted(data, said)
         if self._known[0] != key:
-            raise ConfigError(
-                "the session says otherwise of data or model than the one before: to take part in "
-                "it, start this device again"
-            )
+            told = "the session says otherwise of data or model than the one before"
+            raise ConfigError(f"{told}: start this device again")
         return self._known[1]
 
     def _fitted(self, data: DataConfig, said: RunConfig) -> OwnData:

@@ -25,7 +25,6 @@ import numpy as np
 import torch
 
 from deltafl.fl.data.federated import DeviceData, as_numbers
-from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.models import READ_TOKENS
 from deltafl.fl.registry import ABSOLUTE, ERROR, OWN
@@ -144,19 +143,9 @@ def measuring_levels(config: RunConfig, num_devices: int) -> Levels:
     grid = LossGrid(quantile.resolution_bits, quantile.loss_bound)
     is_share = config.training.metric == ERROR
     bits = privacy.update_resolution_bits if is_share else quantile.resolution_bits
-    return Levels(
-        (
-            RoundConfig(
-                round_index=0,
-                cohort_size=num_devices,
-                theta=Fraction(1),
-                method=_METHOD,
-                search=SearchParams(default_max_queries(_METHOD), grid=grid),
-                update=UpdateParams(1.0, bits, privacy.max_weight),
-                update_length=1,
-            ),
-        )
-    )
+    search = SearchParams(default_max_queries(_METHOD), grid=grid)
+    update = UpdateParams(1.0, bits, privacy.max_weight)
+    return Levels((RoundConfig(0, num_devices, Fraction(1), _METHOD, search, update, 1),))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -174,7 +163,7 @@ class MeasuringWork:
     _config: RunConfig
     _machine: RoundClient
     _backend: Callable[[], Backend]
-    _measured: dict[bytes, DeviceMetrics] = field(default_factory=dict)
+    _measured: dict[bytes, tuple[float, float]] = field(default_factory=dict)
 
     def weight(self) -> int:
         """The number of test samples."""
@@ -183,13 +172,11 @@ class MeasuringWork:
 
     def loss(self, model: bytes) -> float:
         """Their mean loss under an announced model, in nats; 0 without samples."""
-        self._check()
-        return 0.0 if self._samples is None else self._of(model).loss
+        return self._of(model)[0]
 
     def update(self, model: bytes) -> Vector:
         """The share that the model gets wrong, of shape (1,); or another metric, in its bound."""
-        self._check()
-        error = 0.0 if self._samples is None else self._of(model).error
+        error = self._of(model)[1]
         return np.array([error / _largest(self._config)], dtype=np.float32)
 
     def wait(self, model: bytes) -> None:
@@ -207,15 +194,18 @@ class MeasuringWork:
         ):
             raise ValueError("what the server announced is not how a model is measured")
 
-    def _of(self, announced: bytes) -> DeviceMetrics:
+    def _of(self, model: bytes) -> tuple[float, float]:
+        """Mean loss and error under an announced model; 0 without samples."""
+        self._check()
         if self._samples is None:
-            raise RuntimeError("without samples, there is nothing to measure: this is a bug")
-        if announced not in self._measured:
-            vector = np.frombuffer(announced, dtype="<f4")
+            return 0.0, 0.0
+        if model not in self._measured:
+            vector = np.frombuffer(model, dtype="<f4")
             if vector[-1] != _MARK:
                 raise ValueError("the announced model is not marked as one to be measured")
-            (self._measured[announced],) = self._backend().evaluate(vector[:-1], [self._samples])
-        return self._measured[announced]
+            (found,) = self._backend().evaluate(vector[:-1], [self._samples])
+            self._measured[model] = found.loss, found.error
+        return self._measured[model]
 
 
 WorkOf: TypeAlias = Callable[[Task, RoundClient], OwnWork]

@@ -185,9 +185,7 @@ class Post:
             if line.client in self._silent:
                 self._silent.remove(line.client)
                 self._changed.notify_all()
-            if self._task is None or due is None:
-                return
-            if frame.task != self._task.task:
+            if self._task is None or due is None or frame.task != self._task.task:
                 return
             if isinstance(frame, Decline):
                 if not due.declined:

@@ -81,7 +81,10 @@ class RemotePopulation:
     @property
     def num_devices(self) -> int:
         """One more than the largest id that is or was on the list."""
-        return _one_more(self.site)
+        devices = self.site.devices
+        if isinstance(devices, DeviceList):
+            return devices.limit
+        return max(devices.keys, default=-1) + 1
 
     def spec(self, config: RunConfig) -> ModelSpec:
         """The model; see `Population`."""
@@ -95,7 +98,8 @@ class RemotePopulation:
         """Whether the record has all of the round; see `Population`."""
         if self.site.record is None:
             return False
-        if self.site.keeps(self.site.record, begun.round - 1, begun.cohort):
+        about = self.site.about(begun.round - 1, begun.cohort)
+        if about.task_in(self.site.record) is not None:
             self.site.note(f"round {begun.round} goes on where it was")
             return True
         self.site.note(
@@ -103,12 +107,6 @@ class RemotePopulation:
             "another"
         )
         return False
-
-
-def _one_more(site: Site) -> int:
-    if isinstance(site.devices, DeviceList):
-        return site.devices.limit
-    return max(site.devices.keys, default=-1) + 1
 
 
 class RemoteDevices:
@@ -215,7 +213,8 @@ class RemoteDevices:
         mark: Mark | None = None,
     ) -> None:
         """Note what the round is about, or go on with it; see `drawing.Devices`."""
-        self._journal = self._site.opened(transcript, round_index, ids, mark=mark)
+        about, randomness = self._site.about(round_index, ids), self._site.randomness
+        self._journal = Journal(transcript, about, randomness, mark)
 
     def cohort(
         self,
@@ -279,7 +278,7 @@ class RemoteDevices:
             with write_record(path) as record:
                 writer = TranscriptWriter(record, mode, keeps_open=True)
                 begun = next(iter(read_beyond(record, record.chain.start)), None)
-                if begun is not None and not site.keeps(record, number, begun.cohort, level):
+                if begun and site.about(number, begun.cohort, level).task_in(record) is None:
                     writer.resume(0)
                     writer.finish(1)
                     record.keep()
@@ -287,13 +286,13 @@ class RemoteDevices:
                 size, mark = config.federation.cohort_size, begun.before if begun else None
                 asked = begun.cohort if begun else self._connected(size, frozenset()).tolist()
                 ids = [ClientId(one) for one in asked]
-                journal = site.opened(writer, number, ids, level, mark)
+                about = site.about(number, ids, level)
+                journal = Journal(writer, about, site.randomness, mark)
                 task = Task(journal.task, number, 0, to_toml(config).encode(), measures=True)
+                sessions = sessions_of(config)
                 try:
                     levels = measuring_levels(config, len(ids))
-                    params = sessions_of(config).params_of_levels(
-                        levels, announced, task.graph_seed
-                    )
+                    params = sessions.params_of_levels(levels, announced, task.graph_seed)
                 except (ProtocolError, SecAggError) as error:
                     return nothing(str(error))
                 writer.begin_round(1, ids, mark)
@@ -413,7 +412,7 @@ def run_federation(
         agreed = agreed_of(config.data)
         scale = agreed.scale(shapes.input_shape) if agreed.is_scaled else None
         if scale is not None:
-            about |= {"scaled": GIVEN}
+            about["scaled"] = GIVEN
         write_bundle(config, directory, record, population.spec(config), scale, about)
         record.note(SUMMARY, summary)
         record.keep()

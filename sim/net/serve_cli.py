@@ -19,7 +19,6 @@ from deltafl.fl.errors import DivergenceError
 from deltafl.fl.metrics import Summary
 from deltafl.fl.strategies.base import Strategy
 from deltafl.protocol.errors import ProtocolError
-from deltafl.secagg import ClientId
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.wire import max_bytes
 from deltafl.sim.cohort.backends.base import ModelSpec
@@ -29,10 +28,9 @@ from deltafl.sim.net import logs
 from deltafl.sim.net.admission import Door
 from deltafl.sim.net.app import served, serving
 from deltafl.sim.net.certificates import Tls
-from deltafl.sim.net.frames import MAX_SETTINGS, OVERHEAD, Reason
+from deltafl.sim.net.frames import MAX_SETTINGS, OVERHEAD
 from deltafl.sim.net.identities import DeviceList
-from deltafl.sim.net.logs import Cause, say, warn
-from deltafl.sim.net.own_work import SummedMetrics
+from deltafl.sim.net.logs import say, warn
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.remote import run_federation, with_nonce
 from deltafl.sim.net.status import Status
@@ -103,7 +101,7 @@ def main(options: argparse.Namespace) -> int:
                     f"whoever reaches {options.status} can read the state of the run: it has "
                     "neither TLS nor a password (--status)"
                 )
-        where = serving(post, devices, at, tls=tls, max_frame=max_frame, door=door)
+        where = serving(post, door, at, max_frame=max_frame)
         say(f"Devices connect to {stack.enter_context(where)}")
         say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
         if note := note_on_delta(config.dp, len(devices.keys)):
@@ -125,7 +123,15 @@ def main(options: argparse.Namespace) -> int:
                 if (concern := tls.concern()) is not None:
                     warn(concern)
 
-        site = replace(_site(options, post, devices, waiting, status), again=again)
+        site = Site(
+            *(post, devices, time.monotonic, waiting, options.patience, options.gather),
+            measured=status.measured,
+            declined=status.declined,
+            late=status.late,
+            taken=status.taken,
+            stage=status.stage,
+            again=again,
+        )
         again()
         stack.enter_context(_ended_by_signals(site.stop, asked.set))
         status.ready(is_ready=True)
@@ -276,12 +282,11 @@ def _serve(
         said = f"the run failed: {error}; finished rounds are kept in {options.out}"
         say(said, logging.ERROR)
         return 1
-    except Stop:
-        say(f"stopped after a round; continue with --out {options.out} --resume")
-        return 0
-    except KeyboardInterrupt:
-        say(f"interrupted; continue with --out {options.out} --resume")
-        return 130
+    except (Stop, KeyboardInterrupt) as ended:
+        is_soft = isinstance(ended, Stop)
+        told = "stopped after a round" if is_soft else "interrupted"
+        say(f"{told}; continue with --out {options.out} --resume")
+        return 0 if is_soft else 130
     status.over()
     if options.json:
         print(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False))
@@ -306,42 +311,21 @@ def _config(options: argparse.Namespace, listed: int) -> RunConfig:
         # a nonce in the settings is that of another run
         "experiment": {"baselines": [], "num_seeds": 1, "nonce": ""},
     }
-    stated: Table = {"data": _flags(options)}
     if _has_begun(options):  # with what it has, however many devices are on the list now
-        own = settings_in(options.out)
-        kept = build_config([read_table(own, f"the settings of {options.out}")])
+        otherwise = [read_table(settings_in(options.out), f"the settings of {options.out}")]
+        kept = build_config(otherwise)
         cohort, fewest = kept.federation.cohort_size, kept.privacy.min_cohort
         usual: Table = {"federation": {"cohort_size": cohort}, "privacy": {"min_cohort": fewest}}
-        otherwise = [read_table(own, f"the settings of {options.out}")]
     else:
         cohort = max(1, min(listed, FederationConfig().cohort_size))
         usual = {"federation": {"cohort_size": cohort}, **of_few(listed)}
         otherwise = [quickstart(), usual]
-    given = config_of(options, usual=(usual,), otherwise=otherwise, always=(alone, stated))
+    given = config_of(options, usual=(usual,), otherwise=otherwise, always=(alone,))
     config = with_digests(given)
     if (size := len(to_toml(config).encode())) > MAX_SETTINGS:
-        raise ConfigError(
-            f"the settings have {size:,} bytes, and devices take up to {MAX_SETTINGS:,}: name "
-            "fewer columns or classes"
-        )
+        told = f"the settings have {size:,} bytes, and devices take up to {MAX_SETTINGS:,}"
+        raise ConfigError(f"{told}: name fewer columns or classes")
     return config
-
-
-def _flags(options: argparse.Namespace) -> Mapping[str, object]:
-    """The settings of data that flags give."""
-    given: dict[str, object] = {}
-    if options.input_shape is not None:
-        try:
-            given["input_shape"] = [int(one) for one in options.input_shape.split(",")]
-        except ValueError:
-            raise UserError(
-                f"--input-shape {options.input_shape}: must be numbers such as 28,28"
-            ) from None
-    if options.num_classes is not None:
-        if options.num_classes < 2:
-            raise UserError(f"--num-classes {options.num_classes}: must be at least 2")
-        given["num_classes"] = options.num_classes
-    return given
 
 
 def _tls(options: argparse.Namespace) -> Tls | None:
@@ -363,17 +347,16 @@ def _shapes(config: RunConfig, code: OwnCode) -> ModelSpec:
     """What the server knows of the devices' data: shapes, not numbers."""
     data, agreed = config.data, agreed_of(config.data)
     classes = len(data.classes) or data.num_classes
+    parts = code.module, code.criterion, code.optimizer
     if not (agreed.shape or data.classes or data.unit):
-        dataset = build_dataset(data)
-        return spec_of(config, dataset, code.module, code.criterion, code.optimizer)
+        return spec_of(config, build_dataset(data), *parts)
     if not agreed.shape or not (classes or data.unit):
         raise UserError(
             "inputs and labels belong together: say what inputs are, by data.feature_columns or "
-            "--input-shape, and what labels are, by data.classes, data.unit or --num-classes"
+            "data.input_shape, and what labels are, by data.classes, data.unit or data.num_classes"
         )
     if agreed.is_scaled:
         agreed.scale(agreed.shape)  # says which constants do not fit
-    parts = code.module, code.criterion, code.optimizer
     return ModelSpec(config.model.name, agreed.shape, classes, None, *parts)
 
 
@@ -383,43 +366,6 @@ def _num_parameters(config: RunConfig, shapes: ModelSpec) -> int:
         return first_model(config, shapes).size // len(config.federation.thetas)
     except ValueError as error:
         raise ConfigError(f"model.name = {config.model.name!r}: {error}") from error
-
-
-def _site(
-    options: argparse.Namespace, post: Post, devices: DeviceList, waiting: Waiting, status: Status
-) -> Site:
-    def declined(client: ClientId, reason: Reason, detail: str) -> None:
-        number = status.declined(client, reason)
-        why = f"{reason.words}: {detail}" if detail else reason.words
-        if reason is Reason.SETTINGS:
-            why += "; it counts as absent until it connects anew"
-        status.door.refusals.note(
-            Cause.DECLINED,
-            f"device {client} does not go on with the round: {why} ({number} so far)",
-            device=client,
-        )
-
-    def late(client: ClientId) -> None:
-        said = f"device {client} has not answered in time, and is lost for this round"
-        status.door.refusals.note(Cause.LATE, said, device=client)
-
-    def measured(sums: SummedMetrics) -> None:
-        status.measured(sums)
-        say(str(sums))
-
-    return Site(
-        post,
-        devices,
-        time.monotonic,
-        waiting,
-        options.patience,
-        options.gather,
-        measured=measured,
-        declined=declined,
-        late=late,
-        taken=status.taken,
-        stage=status.stage,
-    )
 
 
 def _drain(post: Post) -> None:

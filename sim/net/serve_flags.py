@@ -54,12 +54,6 @@ _FLAGS: Final = {
         "page and metrics for the operator, without TLS; 'off' for none",
         "127.0.0.1:8081",
     ),
-    "--input-shape": (
-        "N,N,…",
-        "data.input_shape, such as 28,28; by default as data.feature_columns or the data have it",
-        str,
-    ),
-    "--num-classes": ("N", "data.num_classes; where they have names, data.classes says it", int),
     "--most-wait": ("S", "seconds to wait for an answer before durations are known", MOST_WAIT_S),
     "--least-wait": ("S", "seconds to wait for an answer at least", LEAST_WAIT_S),
     "--patience": ("S", "seconds to wait until enough devices are connected", 3600.0),

@@ -26,7 +26,7 @@ from deltafl.secagg import ClientId
 from deltafl.secagg.states import Stage
 from deltafl.sim.net.admission import Door
 from deltafl.sim.net.frames import Reason
-from deltafl.sim.net.logs import REFUSED
+from deltafl.sim.net.logs import REFUSED, Cause, say
 from deltafl.sim.net.own_work import SummedMetrics
 from deltafl.sim.net.post import Post
 from deltafl.sim.record.events import Event
@@ -100,6 +100,7 @@ class Status:
         """A model was measured on all connected devices together."""
         with self._lock:
             self._measured[sums.level] = sums
+        say(str(sums))
 
     def taken(self, stage: Stage, seconds: Sequence[float]) -> None:
         """So many devices were in time with a stage, and took so long for it."""
@@ -130,12 +131,21 @@ class Status:
             self._stage, self._asked = words, asked
             self._totals["trips"] += 1
 
-    def declined(self, client: ClientId, reason: Reason) -> int:
-        """A device does not go on with its round; how many have said so for this reason."""
-        del client
+    def declined(self, client: ClientId, reason: Reason, detail: str) -> None:
+        """A device does not go on with its round."""
         with self._lock:
             self._declined[reason] += 1
-            return self._declined[reason]
+            number = self._declined[reason]
+        why = f"{reason.words}: {detail}" if detail else reason.words
+        if reason is Reason.SETTINGS:
+            why += "; it counts as absent until it connects anew"
+        said = f"device {client} does not go on with the round: {why} ({number} so far)"
+        self.door.refusals.note(Cause.DECLINED, said, device=client)
+
+    def late(self, client: ClientId) -> None:
+        """A device has not answered in time."""
+        said = f"device {client} has not answered in time, and is lost for this round"
+        self.door.refusals.note(Cause.LATE, said, device=client)
 
     def page(self) -> str:
         """The page, in HTML."""
@@ -232,11 +242,9 @@ class Status:
         spent = privacy_of(self.config, self._rounds_done)
         if spent is None:
             return "no noise is added"
-        return (
-            f"ε = {rounded_up(spent.epsilon)}, of searches alone"
-            if math.isfinite(spent.epsilon)
-            else "ε is not bounded"
-        )
+        if not math.isfinite(spent.epsilon):
+            return "ε is not bounded"
+        return f"ε = {rounded_up(spent.epsilon)}, of searches alone"
 
 
 def _label(name: str, value: str) -> str:

@@ -83,10 +83,7 @@ class SuperNodes:
             if client in keys:
                 raise UserError(f"line {number}: device {client} has a line already")
             if key in lines:
-                raise UserError(
-                    f"line {number}: line {lines[key]} has the same SuperNode's key; "
-                    "a SuperNode is one device"
-                )
+                raise UserError(f"line {number}: line {lines[key]} has the same SuperNode's key")
             keys[client], lines[key] = key, number
         if missing := devices.keys.keys() - keys.keys():
             raise UserError(f"no SuperNode's key has signed for device {min(missing)}")
@@ -176,15 +173,11 @@ def _verified(
     try:
         key.verify(by_supernode, _of_supernode(client, identity), ec.ECDSA(SHA256()))
     except InvalidSignature:
-        raise UserError(
-            f"line {number}: the SuperNode's key has not signed for the identity that device "
-            f"{client} has on the list of devices"
-        ) from None
+        told = f"the SuperNode's key has not signed for the identity of device {client}"
+        raise UserError(f"line {number}: {told} on the list of devices") from None
     if not verify(identity, _of_identity(client, written), by_identity):
-        raise UserError(
-            f"line {number}: the identity that device {client} has on the list of devices has not "
-            "signed for this SuperNode's key"
-        )
+        told = f"the identity of device {client} has not signed for this SuperNode's key"
+        raise UserError(f"line {number}: {told}")
     return client, written
 
 

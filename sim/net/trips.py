@@ -80,6 +80,14 @@ class About:
         """As the record has it."""
         return {**asdict(self), "cohort": list(self.cohort)}
 
+    def task_in(self, record: Record) -> bytes | None:
+        """The name of the round's task, if a record has it and it can be gone on with."""
+        said = record.json(_ABOUT) or {}
+        task = said.pop("task", None)
+        if said != self.fields or not isinstance(task, str):
+            return None
+        return bytes.fromhex(task) if re.fullmatch(f"[0-9a-f]{{{2 * TASK_SIZE}}}", task) else None
+
 
 class Journal:
     """What a record holds of the round under way, whose devices outlive the server's process.
@@ -105,7 +113,7 @@ class Journal:
     ) -> None:
         self._record, self._trips = record, deque[list[Message]]()
         self.closed, self.answered = 0, frozenset[ClientId]()
-        known = None if record is None or mark is None else task_of(record.record, about)
+        known = None if record is None or mark is None else about.task_in(record.record)
         self.task = randomness(TASK_SIZE) if known is None else known
         if record is None:
             return
@@ -140,15 +148,6 @@ class Journal:
         """Keep what is recorded, whenever this process ends."""
         if self._record is not None:
             self._record.record.keep()
-
-
-def task_of(record: Record, about: About) -> bytes | None:
-    """The name of the task of a round that can be gone on with; None of another one."""
-    said = record.json(_ABOUT) or {}
-    task = said.pop("task", None)
-    if said != about.fields or not isinstance(task, str):
-        return None
-    return bytes.fromhex(task) if re.fullmatch(f"[0-9a-f]{{{2 * TASK_SIZE}}}", task) else None
 
 
 _REMEMBERED: Final = 8  # trips of a stage
@@ -258,31 +257,13 @@ class Site:
     beside: Callable[[], bytes] = bytes
     note: Callable[[str], None] = lambda _sentence: None
 
-    def opened(
-        self,
-        record: TranscriptWriter | None,
-        round_index: int,
-        cohort: Iterable[int],
-        level: int = TRAINS,
-        mark: Mark | None = None,
-    ) -> Journal:
-        """The journal of a round: of one that goes on, with a mark, or of a new one."""
-        about = self._about(round_index, cohort, level)
-        return Journal(record, about, self.randomness, mark)
-
-    def keeps(
-        self, record: Record | None, round_index: int, cohort: Iterable[int], level: int = TRAINS
-    ) -> bool:
-        """Whether a record has what it takes to go on with a round."""
-        about = self._about(round_index, cohort, level)
-        return record is not None and task_of(record, about) is not None
-
-    def _about(self, round_index: int, cohort: Iterable[int], level: int) -> About:
+    def about(self, round_index: int, cohort: Iterable[int], level: int = TRAINS) -> About:
+        """What a round is about."""
         listed = self.devices.fingerprint()
         return About(round_index, tuple(cohort), listed, metadata.version("deltafl"), level)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Rounds:
     """What the rounds of a run share."""
 
@@ -293,7 +274,7 @@ class Rounds:
     deadlines: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "deadlines", Deadlines(self.site.waiting))
+        self.deadlines = Deadlines(self.site.waiting)
 
     def play(
         self,
@@ -323,16 +304,8 @@ class Rounds:
         """
         site = self.site
         keeps = sessions_of(self.config).policy.expects_active
-        server = RoundServer(
-            levels,
-            models,
-            params,
-            ids,
-            site.devices,
-            self.primitives,
-            keeps_cohort=keeps,
-            lost=lost,
-        )
+        about = levels, models, params, ids, site.devices, self.primitives
+        server = RoundServer(*about, keeps_cohort=keeps, lost=lost)
         trips = _Trips(server, self, task, journal)
         site.post.begin(task, ids)
         try:
@@ -362,12 +335,9 @@ class _Trips:
     """
 
     def __init__(self, server: RoundServer, rounds: Rounds, task: Task, journal: Journal) -> None:
-        self.bytes_up = 0
-        self._server = server
-        self._rounds = rounds
-        self._task = task.task
-        self._journal = journal
-        self._trip = -1
+        self.bytes_up, self._trip = 0, -1
+        self._server, self._rounds = server, rounds
+        self._task, self._journal = task.task, journal
 
     def carry(self, outgoing: Outgoing) -> Outgoing:
         """Send the server's messages, wait for the answers, close the trip.

@@ -25,10 +25,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.data.federated import DeviceData, draw_rows
 from deltafl.fl.data.shakespeare import ALPHABETS
 from deltafl.fl.data.shakespeare import FORMAT as SHAKESPEARE
-from deltafl.fl.data.subset import Subset, draw_rows
 from deltafl.fl.errors import DataError
 from deltafl.fl.metrics import summarise_train_loss
 from deltafl.sim.data.convert import as_archive
@@ -341,10 +340,10 @@ def _rank(device: DeviceData) -> bytes:
 
 def _windows(devices: Sequence[DeviceData], data: DataConfig) -> bytes:
     characters = np.array(list(ALPHABETS[data.alphabet].characters))
-    subset = Subset(max_samples=data.max_samples or None)
+    most = data.max_samples or None
     content: dict[str, dict[str, list[str]]] = {}
     for device in devices:
-        rows = draw_rows(device.id, device.num_samples, subset, data.split_seed)
+        rows = draw_rows(device.id, device.num_samples, most, data.split_seed)
         content[device.id] = {
             "x": ["".join(window) for window in characters[device.x[rows]]],
             "y": characters[device.y[rows]].tolist(),

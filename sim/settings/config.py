@@ -135,9 +135,9 @@ class DataConfig:
         lower_case: sent140: look words up in lower case.
         alphabet: shakespeare: 53 "letters" in windows of 20, or "leaf-80" in windows of 80.
         legacy_duplicates: femnist: store images twice where LEAF does.
-        num_users: npz, femnist, sent140, shakespeare: number of users to keep of those that the
-            rule keeps; 0 keeps all.
-        max_samples: npz, femnist, sent140, shakespeare: most samples to keep per user; 0 keeps all.
+        num_users: number of users to keep of those that the rule keeps; 0 keeps all. Not of adult,
+            the synthetic formats and folders that are divided already.
+        max_samples: most samples to keep per user, likewise; 0 keeps all.
         user_column: csv, parquet, hub: the column of the user; empty for a known data set of hub.
         input_column: hub: the column of the inputs; empty for a known data set.
         label_column: csv, parquet, hub: the column of the labels; empty for a known data set of

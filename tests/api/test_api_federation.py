@@ -125,7 +125,7 @@ def test_settings_that_are_none_are_refused():
         (table(height=[1e300] + [1.0] * 11), {}, r"'height' has 1e\+300 in row 1 of"),
         (table().iloc[:0], {}, "no rows under the names"),
         (pd.concat([table(), table()[["height"]]], axis=1), {}, "several columns are called 'hei"),
-        (table(), {"features": ["height", "answer"]}, "'answer' is named twice: .*to predict"),
+        (table(), {"features": ["height", "answer"]}, "'answer' is named twice: .*of their own"),
         (table(), {"user": "answer"}, "'answer' is named twice"),
         (table(answer="yes"), {}, "all labels are 'yes': give samples of at least two classes"),
         ({"who": USERS}, {}, "a dict is no DataFrame: give a pandas.DataFrame"),

@@ -8,11 +8,10 @@ import pytest
 from deltafl.fl.data.agreed import Agreed
 from deltafl.fl.data.federated import DeviceData, Split, SplitBy, federate
 from deltafl.fl.data.load import DatasetSpec, load_dataset
-from deltafl.fl.data.registry import Options
 from deltafl.fl.errors import DataError
 
 ALONE = Split(alone=True)
-TABLE = Options(label_column="answer")
+TABLE = {"label_column": "answer"}
 
 
 def written(folder, text, name="mine.csv"):
@@ -53,7 +52,7 @@ def test_a_label_that_is_none_of_the_classes_is_named(tmp_path):
 
 
 def test_columns_are_found_in_any_order_and_others_are_no_matter(tmp_path):
-    named = Options(label_column="answer", feature_columns=("a", "b"))
+    named = {"label_column": "answer", "feature_columns": ("a", "b")}
     one = read(written(tmp_path, "note,b,answer,a\nx,2,0,1\n"), options=named)
     assert one.train[0].x.tolist() == [[1.0, 2.0]]
     with pytest.raises(DataError, match="no column 'b'"):
@@ -118,15 +117,15 @@ def test_so_are_arrays_and_images_of_one_user(tmp_path):
     from PIL import Image
 
     np.savez(tmp_path / "mine.npz", x=np.ones((2, 3)), y=np.array(["b", "a"]))
-    arrays = read(str(tmp_path / "mine.npz"), options=Options())
+    arrays = read(str(tmp_path / "mine.npz"), options={})
     assert arrays.train[0].y.tolist() == [1, 0]
     assert arrays.classes == ("a", "b")
     with pytest.raises(DataError, match="no array 'user'"):
-        read(str(tmp_path / "mine.npz"), Split(), Options())
+        read(str(tmp_path / "mine.npz"), Split(), {})
     for name in ("cat", "dog"):
         (tmp_path / "photos" / name).mkdir(parents=True)
         Image.new("L", (2, 2)).save(tmp_path / "photos" / name / "1.png")
-    images = read(str(tmp_path / "photos"), options=Options())
+    images = read(str(tmp_path / "photos"), options={})
     assert len(images.train) == 1
     assert images.classes == ("cat", "dog")
 
@@ -136,10 +135,10 @@ def test_labels_with_a_unit_are_numbers(tmp_path, name):
     import pandas as pd
 
     table = pd.DataFrame({"a": [1.0, 2.0], "answer": [0.5, -3.0]})
-    path, options = tmp_path / name, Options(label_column="answer", unit="mmHg")
+    path, options = tmp_path / name, {"label_column": "answer", "unit": "mmHg"}
     if name == "t.npz":
         np.savez(path, x=np.ones((2, 1)), y=table["answer"].to_numpy())
-        options = Options(unit="mmHg")
+        options = {"unit": "mmHg"}
     elif name == "folder":
         (path / "me").mkdir(parents=True)
         table.to_csv(path / "me" / "1.csv", index=False)
@@ -151,13 +150,13 @@ def test_labels_with_a_unit_are_numbers(tmp_path, name):
 
 
 def test_texts_are_no_numbers(tmp_path):
-    options = Options(label_column="answer", unit="mmHg")
+    options = {"label_column": "answer", "unit": "mmHg"}
     with pytest.raises(DataError, match="labels such as high are no numbers"):
         read(written(tmp_path, "a,answer\n1,high\n"), options=options)
 
 
 def test_a_folder_of_tables_has_no_arrays_where_columns_are_named(tmp_path):
     np.savez(tmp_path / "1.npz", x=np.ones((2, 1)), y=np.array([0, 1]))
-    named = Options(label_column="answer", feature_columns=("a",))
+    named = {"label_column": "answer", "feature_columns": ("a",)}
     with pytest.raises(DataError, match="tables alone where columns are named"):
         read(str(tmp_path), options=named)

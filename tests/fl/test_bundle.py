@@ -156,7 +156,7 @@ def test_features_are_scaled_by_the_constants_of_the_train_devices():
     train = np.concatenate([devices[0].x, devices[1].x]).astype(np.float64)
     wanted = (devices[2].x - train.mean(axis=0)) / train.std(axis=0)
     assert np.allclose(scaled.test[0].x, wanted, atol=1e-5)
-    bundle, plain = make_bundle(scale=Scale(*scaling_constants(dataset.train))), make_bundle()
+    bundle, plain = make_bundle(scale=scaling_constants(dataset.train)), make_bundle()
     expected = plain.predict(scaled.test[0].x, 0.5)
     assert np.allclose(bundle.predict(devices[2].x, 0.5), expected, atol=1e-6)
     assert not np.allclose(plain.predict(devices[2].x, 0.5), expected)

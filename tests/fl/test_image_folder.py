@@ -83,17 +83,14 @@ def test_what_is_no_image_is_refused_with_its_name(photos, tmp_path):
     note.unlink()
     broken = photos.folder / "bob" / "cat" / "b.png"
     broken.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
-    with pytest.raises(DataError, match=r"b\.png: no readable image \(PNG, JPEG,"):
+    with pytest.raises(DataError, match=r"b\.png: not a readable image .*PNG, JPEG,"):
         read_image_folder(photos.folder)
     with broken.open("wb") as file:
         file.truncate(MAX_IMAGE_BYTES + 1)
-    with pytest.raises(DataError, match=r"b\.png: .*more than 16,777,216 bytes"):
+    with pytest.raises(DataError, match=r"b\.png: .*more than the 16,777,216 "):
         read_image_folder(photos.folder)
     for wrong in (tmp_path / "absent", note.parent):
-        with pytest.raises(
-            DataError,
-            match=r"not a folder|in no folder of a class",
-        ):
+        with pytest.raises(DataError, match=r"not a folder|in no folder of a class"):
             read_image_folder(wrong)
 
 
@@ -105,11 +102,11 @@ def test_the_settings_read_it_too(photos):
 def test_images_that_would_change_on_the_way_are_refused(photos):
     deep = np.arange(20, dtype=np.uint16).reshape(4, 5) * 3000
     path = photos("bob/cat/1.png", deep)
-    with pytest.raises(DataError, match=r"1\.png: an image of more than 8 bits for each pixel"):
+    with pytest.raises(DataError, match=r"1\.png: .*an image of more than 8 bits for each pixel"):
         read_image_folder(photos.folder)
     frame = Image.fromarray(pixels(4, 5))
     frame.save(path, save_all=True, append_images=[Image.fromarray(pixels(4, 5, seed=4))])
-    with pytest.raises(DataError, match=r"1\.png: an image of 2 frames, and one is wanted"):
+    with pytest.raises(DataError, match=r"1\.png: .*an image of 2 frames, and one is wanted"):
         read_image_folder(photos.folder)
     photos("bob/cat/1.png", (deep // 3000).astype(np.uint8))
     assert read_image_folder(photos.folder)[0][1].x[0, 0, 3, 4] == 19

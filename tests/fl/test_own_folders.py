@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 from deltafl.fl.data.load import DatasetSpec, load_dataset
-from deltafl.fl.data.registry import Options, format_of
+from deltafl.fl.data.registry import format_of
 from deltafl.fl.errors import DataError
 
-LABELLED = Options(label_column="y")
+LABELLED = {"label_column": "y"}
 
 
 def frame(seed, n=6, names=("no", "yes")):
@@ -61,7 +61,7 @@ def test_one_person_may_be_in_several_files_if_a_column_says_who(tmp_path):
         table = frame(number)
         table["who"] = ["ann", "bob", "cy"] * 2
         table.to_csv(tmp_path / f"{number}.csv", index=False)
-    found = everybody(load(tmp_path, Options(label_column="y", user_column="who")))
+    found = everybody(load(tmp_path, {"label_column": "y", "user_column": "who"}))
     assert {name: device.num_samples for name, device in found.items()} == {
         "ann": 6,
         "bob": 6,
@@ -87,7 +87,7 @@ def test_a_split_that_is_made_stays(tmp_path, is_same):
             np.savez(tmp_path / side / f"{name}.npz", **arrays)
             if side == "test":
                 last = arrays
-    dataset = load(tmp_path, Options())
+    dataset = load(tmp_path, {})
     wanted = {"train": 0, "validation": 3, "test": 5}
     for side, devices in dataset.sides.items():
         first = 0 if is_same else wanted[side]
@@ -131,7 +131,7 @@ def test_inputs_of_one_person_are_of_one_kind(tmp_path):
     np.savez(tmp_path / "ann" / "1.npz", x=np.zeros((2, 3), np.uint8), y=[0, 1])
     np.savez(tmp_path / "ann" / "2.npz", x=np.zeros((2, 3)), y=[0, 1])
     with pytest.raises(DataError, match="inputs of 'ann' have several shapes or types"):
-        load(tmp_path, Options())
+        load(tmp_path, {})
 
 
 def test_whole_numbers_and_others_of_one_person_go_together(tmp_path):
@@ -139,7 +139,7 @@ def test_whole_numbers_and_others_of_one_person_go_together(tmp_path):
         (tmp_path / user).mkdir()
         for number, kind in enumerate((np.int64, np.float64)):
             np.savez(tmp_path / user / f"{number}.npz", x=np.ones((2, 3), kind), y=[0, 1])
-    assert everybody(load(tmp_path, Options()))["a"].x.dtype == np.float32
+    assert everybody(load(tmp_path, {}))["a"].x.dtype == np.float32
 
 
 def test_one_device_is_no_two_entries_of_a_name(tmp_path):
@@ -162,7 +162,7 @@ def test_the_names_of_classes_come_with_the_data(tmp_path):
     assert load(tmp_path).classes == ("no", "yes")
     whole = pd.concat([frame(number).assign(who=number) for number in range(3)])
     whole.to_csv(tmp_path.with_suffix(".csv"), index=False)
-    options = Options(user_column="who", label_column="y")
+    options = {"user_column": "who", "label_column": "y"}
     assert load(tmp_path.with_suffix(".csv"), options).classes == ("no", "yes")
 
 
@@ -183,6 +183,6 @@ def test_rows_with_gaps_are_left_out_and_counted(tmp_path):
         table.to_csv(tmp_path / f"{number}.csv", index=False)
     with pytest.raises(DataError, match=r"leave such rows out \(--set data\.missing=leave-out"):
         load(tmp_path)
-    dataset = load(tmp_path, Options(label_column="y", missing="leave-out"))
+    dataset = load(tmp_path, {"label_column": "y", "missing": "leave-out"})
     assert {device.num_samples for device in everybody(dataset).values()} == {4}
     assert dataset.rule.endswith("; 6 rows with gaps left out")

@@ -16,7 +16,6 @@ from deltafl.fl.data.load import (
     pooled_labels,
     standardise,
 )
-from deltafl.fl.data.registry import Options
 from deltafl.fl.errors import DataError
 
 PARTITIONERS = {
@@ -148,7 +147,7 @@ def test_a_data_set_is_assigned_anew_and_then_the_rule_holds(tmp_path):
     spec = DatasetSpec(
         source,
         Split(more_than=10),
-        options=Options(num_devices=11),
+        options={"num_devices": 11},
         partitioner=Partitioner.DIRICHLET,
         concentration=0.5,
     )
@@ -159,7 +158,7 @@ def test_a_data_set_is_assigned_anew_and_then_the_rule_holds(tmp_path):
     by_samples = DatasetSpec(
         source,
         Split(by=SplitBy.SAMPLES),
-        options=Options(num_devices=11),
+        options={"num_devices": 11},
         partitioner=Partitioner.QUANTITY,
         concentration=1e3,
     )
@@ -169,17 +168,17 @@ def test_a_data_set_is_assigned_anew_and_then_the_rule_holds(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"options": Options()}, "needs the number of devices"),
-        ({"options": Options(num_devices=121)}, r"num_devices=121 is not in \[1, 120\]"),
+        ({"options": {}}, "needs the number of devices"),
+        ({"options": {"num_devices": 121}}, r"num_devices=121 is not in \[1, 120\]"),
         ({"source": "digits"}, "makes its own devices"),
-        ({"options": Options(num_devices=5, heterogeneity=0.1)}, "does not use heterogeneity"),
+        ({"options": {"num_devices": 5, "heterogeneity": 0.1}}, "does not use heterogeneity"),
         ({"format": "tables"}, "format='tables' is unknown: choose one of digits, digits-by-"),
     ],
 )
 def test_a_partitioner_that_does_not_fit_is_refused(tmp_path, changes, message):
     arguments = {
         "source": npz(tmp_path),
-        "options": Options(num_devices=5),
+        "options": {"num_devices": 5},
         "partitioner": Partitioner.DIRICHLET,
     }
     with pytest.raises(ValueError, match=message):
@@ -188,7 +187,7 @@ def test_a_partitioner_that_does_not_fit_is_refused(tmp_path, changes, message):
 
 def test_an_option_without_use_is_refused_without_a_partitioner_too(tmp_path):
     with pytest.raises(ValueError, match="'npz' does not use num_devices"):
-        load_dataset(DatasetSpec(npz(tmp_path), options=Options(num_devices=5)))
+        load_dataset(DatasetSpec(npz(tmp_path), options={"num_devices": 5}))
 
 
 def shifted(centres, seed=0):

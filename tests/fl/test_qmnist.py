@@ -10,7 +10,6 @@ from deltafl.fl.data.federated import Split
 from deltafl.fl.data.load import DatasetSpec, load_dataset
 from deltafl.fl.data.npz import load_npz
 from deltafl.fl.data.qmnist import SIDE, load_qmnist
-from deltafl.fl.data.subset import Subset
 from deltafl.fl.errors import DataError
 from deltafl.sim.cli import main
 
@@ -77,7 +76,7 @@ def test_each_writer_has_the_images_of_both_parts_in_their_order(tmp_path):
 
 
 def test_a_part_of_the_writers_and_of_their_images(tmp_path):
-    few = load_qmnist(write(tmp_path), Split(more_than=2), subset=Subset(2, 2))
+    few = load_qmnist(write(tmp_path), Split(more_than=2, num_users=2, max_samples=2))
     assert [one.num_samples for one in devices(few).values()] == [2, 2]
 
 

@@ -8,10 +8,9 @@ from devices_read import by_id
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.fl.data.federated import Split
+from deltafl.fl.data.federated import Split, draw_rows
 from deltafl.fl.data.glove import load_glove, tokenise
 from deltafl.fl.data.sent140 import TOKENS, load_sent140
-from deltafl.fl.data.subset import Subset, draw_rows
 from deltafl.fl.errors import DataError
 
 SUBSET = SHARED / "glove50_subset"
@@ -125,12 +124,12 @@ def test_both_files_are_put_together_and_latin_1_is_read(tmp_path, glove):
 def test_a_subset_of_accounts_and_tweets(tmp_path, glove):
     texts = ["good", "day", "bad", "!", "good day", "bad day", "good !", "bad !", "day !"]
     path = write_csv(tmp_path / "t.csv", [tweet(f"u{k}", text) for text in texts for k in range(9)])
-    data = load_sent140(path, Split(8), vectors=glove, subset=Subset(3, 4))
+    data = load_sent140(path, Split(8, num_users=3, max_samples=4), vectors=glove)
     whole = by_id(load_sent140(path, Split(8), vectors=glove))
     assert len(by_id(data)) == 3
     assert "3 of the 9 kept; at most 4 samples of each" in data.rule
     for user, device in by_id(data).items():
-        rows = draw_rows(user, 9, Subset(3, 4), 0)
+        rows = draw_rows(user, 9, 4, 0)
         assert len(rows) == 4
         assert device.x.tolist() == whole[user].x[rows].tolist()
 

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from deltafl.fl.data import leaf as leaf_module
 from deltafl.fl.data import shakespeare
-from deltafl.fl.data.federated import DeviceData, Split, SplitBy, split_samples, text_under
+from deltafl.fl.data.federated import (
+    DeviceData,
+    Split,
+    SplitBy,
+    choose_users,
+    split_samples,
+    text_under,
+)
 from deltafl.fl.data.shakespeare import (
     ALPHABETS,
     load_shakespeare,
@@ -21,7 +28,6 @@ from deltafl.fl.data.shakespeare import (
     split_text,
     windowed_device,
 )
-from deltafl.fl.data.subset import Subset, choose_users
 from deltafl.fl.errors import DataError
 
 MOBY = SHARED / "shakespeare_moby"
@@ -180,15 +186,15 @@ def test_the_roles_of_the_1994_edition(tmp_path):
 def test_a_text_that_is_not_the_1994_edition_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "other.txt"
     path.write_text("ANNE.\nFirst line of Anne.\n" * 9)
-    with pytest.raises(DataError, match="0 roles found: only the 1994"):
+    with pytest.raises(DataError, match="0 roles found: give the 1994"):
         load_shakespeare(path, Split())
     path.write_text("\n" * 9 + "by William Shakespeare\n" + "\n" * 9 + "by William Shakespeare")
     with pytest.raises(DataError, match=r"line 20: .* without a title"):
         load_shakespeare(path, Split())
     monkeypatch.setattr(shakespeare, "MAX_TEXT_BYTES", 20)
-    with pytest.raises(DataError, match="more than 20 bytes"):
+    with pytest.raises(DataError, match="more than the 20 "):
         load_shakespeare(path, Split())
-    with pytest.raises(DataError, match="not readable"):
+    with pytest.raises(DataError, match="no such file"):
         load_shakespeare(tmp_path / "none.txt", Split())
 
 
@@ -292,11 +298,11 @@ def test_a_split_by_samples_through_the_loader(tmp_path):
 def test_a_subset_is_stated_and_taken_after_the_rule(tmp_path):
     texts = {f"u{k}": words(20 + 10 * k, k) for k in range(1, 31)}
     path = write(tmp_path / "r.json", raw(texts))
-    data = load_shakespeare(path, Split(more_than=100), subset=Subset(8, 50))
+    data = load_shakespeare(path, Split(more_than=100, num_users=8, max_samples=50))
     assert len(by_id(data)) == 8
     assert data.dropped == 10
     assert data.rule == (
-        "keep devices with more than 100 samples; 8 of the 20 kept; the first 50 samples of each"
+        "keep devices with more than 100 samples; 8 of the 20 kept; at most 50 samples of each"
     )
     whole = by_id(load_shakespeare(path, Split(more_than=100)))
     for name, device in by_id(data).items():
@@ -305,34 +311,33 @@ def test_a_subset_is_stated_and_taken_after_the_rule(tmp_path):
 
 def test_a_larger_subset_contains_a_smaller_one():
     counts = {f"u{k}": 10 for k in range(50)}
-    chosen = [set(choose_users("t", counts, Split(), Subset(n))) for n in (2, 10, 49)]
+    chosen = [set(choose_users("t", counts, Split(num_users=n))) for n in (2, 10, 49)]
     assert chosen[0] < chosen[1] < chosen[2]
-    other = choose_users("t", counts, Split(seed=1), Subset(10))
+    other = choose_users("t", counts, Split(seed=1, num_users=10))
     assert set(other) != chosen[1]
     shuffled = dict(sorted(counts.items(), reverse=True))
-    assert choose_users("t", shuffled, Split(), Subset(10)) == sorted(chosen[1])
+    assert choose_users("t", shuffled, Split(num_users=10)) == sorted(chosen[1])
 
 
 @pytest.mark.parametrize(
-    ("counts", "subset", "message"),
+    ("counts", "wanted", "message"),
     [
-        ({"a": 6, "b": 5}, Subset(), r"1 of 2 users .* more than 5 .*largest: 6 samples"),
-        ({"a": 6, "b": 7}, Subset(3), "2 of 2 users .* and 3 are needed"),
-        ({}, Subset(), "0 of 0 users"),
+        ({"a": 6, "b": 5}, None, r"1 of 2 devices .* more than 5 .*largest device: 6 samples"),
+        ({"a": 6, "b": 7}, 3, "2 of 2 devices .* at least 3 are needed"),
+        ({}, None, "0 of 0 devices"),
     ],
 )
-def test_too_few_users_are_refused(counts, subset, message):
+def test_too_few_users_are_refused(counts, wanted, message):
     with pytest.raises(DataError, match=message):
-        choose_users("t", counts, Split(more_than=5), subset)
+        choose_users("t", counts, Split(more_than=5, num_users=wanted))
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Subset(num_users=1), "num_users=1 is not at least 2"),
-        (lambda: Subset(max_samples=0), "max_samples=0 is not at least 1"),
+        (lambda: Split(num_users=1), "num_users=1 is not at least 2"),
+        (lambda: Split(max_samples=0), "max_samples=0 is not at least 1"),
         (lambda: load_shakespeare(Path(), Split(), alphabet="greek"), "'greek' is unknown"),
-        (lambda: load_shakespeare(Path(), Split(), window=0), "window=0"),
     ],
 )
 def test_wrong_arguments_are_refused(call, message):
@@ -351,13 +356,13 @@ def change(key, value):
     ("damage", "message"),
     [
         (change("raw", 7), "'b': raw is a int"),
-        (change("x", ["short"] * 40), "'b': x of sample 0 is not a text of 20"),
-        (change("x", [7] * 40), "'b': x of sample 0 is not a text"),
+        (change("x", ["short"] * 40), "'b': x of sample 0 has not 20 characters"),
+        (change("x", [7] * 40), "'b': x of sample 0 has not 20"),
         (change("y", ["ab"] * 40), "'b': y of sample 0 is not one character"),
         (change("y", ["a"] * 39), "'b': 40 x and 39 y do not pair up"),
-        (change("y", "a" * 40), "'b' has no x and y"),
-        (lambda content: content["user_data"].pop("b"), "'b' has no x and y"),
-        (lambda content: content["num_samples"].reverse(), "num_samples says 40 for user 'a'"),
+        (change("y", "a" * 40), "'b'.* no x and y"),
+        (lambda content: content["user_data"].pop("b"), "'b'.* no x and y"),
+        (lambda content: content["num_samples"].reverse(), "'a': num_samples says 40"),
         (lambda content: content["users"].append("b"), "3 users but 2 num_samples"),
         (lambda content: content.pop("users"), "not a LEAF file"),
     ],

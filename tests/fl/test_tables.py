@@ -11,7 +11,6 @@ from fresh_python import run_python
 
 from deltafl.fl.data.federated import Split
 from deltafl.fl.data.load import DatasetSpec, load_dataset
-from deltafl.fl.data.registry import Options
 from deltafl.fl.data.tables import (
     MAX_COLUMNS,
     Columns,
@@ -117,7 +116,7 @@ def test_csv_files_that_cannot_be_used_are_refused_with_the_row(tmp_path, text, 
 def test_the_settings_name_the_columns(tmp_path):
     body = "".join(f"u{k % 8},{k},{k % 3},{k / 7}\n" for k in range(24))
     path = write_csv(tmp_path, "user,a,label,b\n" + body)
-    options = Options(user_column="user", label_column="label", feature_columns=("b",))
+    options = {"user_column": "user", "label_column": "label", "feature_columns": ("b",)}
     data = load_dataset(DatasetSpec(str(path), split=Split(), options=options))
     assert (data.name, data.num_classes, data.input_shape) == ("people", 3, (1,))
     assert len(data.train) == len(data.test) == 4
@@ -127,7 +126,7 @@ def test_the_settings_name_the_columns(tmp_path):
         load_dataset(
             DatasetSpec(
                 str(write_csv(tmp_path, "user,label,a\n")),
-                options=Options(user_column="user", label_column="label"),
+                options={"user_column": "user", "label_column": "label"},
             )
         )
 
@@ -206,7 +205,7 @@ def test_a_file_of_the_settings_is_read_by_its_suffix(tmp_path):
     users = [f"u{k % 6}" for k in range(18)]
     path = write_parquet(tmp_path, who=users, height=[1.0] * 18, is_old=[1] * 18, answer=[0, 1] * 9)
     data = load_dataset(
-        DatasetSpec(str(path), options=Options(user_column="who", label_column="answer"))
+        DatasetSpec(str(path), options={"user_column": "who", "label_column": "answer"})
     )
     assert (data.input_shape, data.num_classes, len(data.train)) == ((2,), 2, 3)
 
@@ -368,11 +367,11 @@ FAULTY = "user,label,a,b,c,d\n"
         (
             FAULTY + 'u,x,1,high,,1\nu,x,2,low,3,true\nu,y,,3,4,"1,5"\n',
             "column 'b' has 'high' in row 1 of the samples (and in 1 more), which is no number: "
-            "encode it as numbers (pandas.get_dummies), or name the columns of the inputs without "
-            "it (features=[…]; as a setting, data.feature_columns); besides, column 'd' has 'true' "
-            "in row 2 of the samples (and in 1 more), which is no number: write 1 and 0 for true "
-            "and false; besides, column 'a' has nothing in row 3 of the samples; column 'c' has "
-            "nothing in row 1 of the samples: fill it, or leave such rows out",
+            "encode it as numbers (pandas.get_dummies), or name the columns of the inputs "
+            "(features=[…]; as a setting, data.feature_columns) without it; besides, column 'd' "
+            "has 'true' in row 2 of the samples (and in 1 more), which is no number: write 1 and 0 "
+            "for true and false; besides, column 'a' has nothing in row 3 of the samples; column "
+            "'c' has nothing in row 1 of the samples: fill it, or leave such rows out",
         ),
         (
             FAULTY + "u,x,1,2,,1\nu,x,,2,3,1\nu,x,,2,3,1\n",

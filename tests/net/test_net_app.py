@@ -58,7 +58,7 @@ def federation():
 def serving(federation, tls, port=0, door=None):
     at = "127.0.0.1", port
     post, listed = federation.post, federation.trusted
-    with app.serving(post, listed, at, tls=tls, max_frame=MAX_FRAME, door=door) as url:
+    with app.serving(post, door or Door(listed, tls), at, max_frame=MAX_FRAME) as url:
         yield url
 
 
@@ -822,7 +822,7 @@ def test_a_certificate_that_nobody_vouches_for_is_not_talked_to(federation, tls)
         ("https://localhost", "no address of a server"),
         ("wss://", "no address of a server"),
         ("wss://host:99999", "no address of a server"),
-        ("ws://fl.example.org:80", "must be reached over TLS"),
+        ("ws://fl.example.org:80", "need TLS"),
     ],
 )
 def test_addresses_that_are_none_are_refused(url, complaint):

@@ -70,7 +70,7 @@ def test_a_trip_and_its_round(status):
     status.stage(SimpleNamespace(step=Step(Stage.MASK, 2), awaits_updates=True), 17)
     assert "devices train and send masked updates (17 asked)" in status.page()
     assert of(status)["deltafl_devices_asked"] == 17
-    status.declined(ClientId(1004), Reason.LEDGER)
+    status.declined(ClientId(1004), Reason.LEDGER, "")
     status.played(event(4))
     page = status.page()
     assert re.search(r"<dt>Rounds</dt><dd>4 of 50, 0 lost", page)
@@ -106,7 +106,7 @@ def test_a_lost_round_says_why_and_is_escaped(status):
 def test_the_page_names_no_device(status):
     """Ids of devices are from 1000 to 1019, and appear nowhere else."""
     status.post.connect(ClientId(1017), lambda: None)
-    status.declined(ClientId(1017), Reason.REFUSED)
+    status.declined(ClientId(1017), Reason.REFUSED, "")
     for number in range(1, 31):
         status.played(event(number))
     for shown in (status.page(), status.metrics()):

@@ -85,7 +85,7 @@ def test_one_key_signs_for_one_identity_of_one_device(lists, tmp_path):
     _, devices, lines = lists
     other = OwnIdentity.create(tmp_path / "other.identity", ClientId(7))
     elsewhere = TrustedKeys({**devices.keys, other.client: other.identity.public})
-    with pytest.raises(UserError, match="has not signed for the identity that device 7"):
+    with pytest.raises(UserError, match="has not signed for the identity of device 7"):
         SuperNodes.parse("\n".join(lines), elsewhere)
 
 

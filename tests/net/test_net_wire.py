@@ -14,6 +14,7 @@ import pytest
 from federations import Federation, settings, taking_part
 from wire_capture import Tap, captured, write_transcript
 
+from deltafl.sim.net.admission import Door
 from deltafl.sim.net.app import serving
 from deltafl.sim.net.dialling import Server
 from deltafl.sim.net.frames import Carry, Challenge, Hello, Over, Task, Welcome, decode
@@ -67,7 +68,7 @@ def played(tmp_path_factory):
         side.work_of = noting(side.work_of, known)
     at = "127.0.0.1", 0
     post, listed = federation.post, federation.trusted
-    with serving(post, listed, at, tls=None, max_frame=1 << 16) as url:
+    with serving(post, Door(listed, None), at, max_frame=1 << 16) as url:
         tap = Tap(urlsplit(url).port)
         server = Server(f"ws://127.0.0.1:{tap.port}")
         threads = [

@@ -5,7 +5,9 @@ import http.server
 import json
 import threading
 import zipfile
+from dataclasses import fields
 from fractions import Fraction
+from inspect import Parameter, signature
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 from beside import shared
 
 from deltafl.fl.data.federated import Split, SplitBy
-from deltafl.fl.data.registry import FORMATS, Download, Options, format_of
+from deltafl.fl.data.registry import FORMATS, Download, format_of
 from deltafl.sim.cli import main
 from deltafl.sim.data.convert import _leaf
 from deltafl.sim.data.dataset import build_dataset, dataset_digest
@@ -47,12 +49,20 @@ def test_settings_and_registry_know_the_same_formats():
     assert ("auto", *FORMATS) == SETTINGS
 
 
+def test_loaders_and_settings_have_the_same_defaults():
+    usual = DataConfig()
+    for kind in FORMATS.values():
+        arguments = signature(kind.load).parameters
+        for name in kind.options - {"num_devices", "vectors"}:  # 0 and "" leave these to the loader
+            assert arguments[name].default in (getattr(usual, name), Parameter.empty)
+
+
 def test_every_format_says_where_its_data_come_from():
     for kind in FORMATS.values():
         assert kind.title
         assert kind.origin
         assert kind.licence
-        assert kind.options <= set(Options.__dataclass_fields__)
+        assert kind.options <= {one.name for one in fields(DataConfig)}
         assert bool(kind.stands_for) == (kind.name in ("synthetic-emnist", "synthetic-sent140"))
         for download in kind.downloads:
             assert urlsplit(download.url).scheme in ("http", "https")

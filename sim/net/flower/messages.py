@@ -69,10 +69,8 @@ class Layout:
             raise ValueError(f"the type {min(other)!r} of an array is not one of a model's")
         if statistics := [name for name in self.names if _STATISTICS.search(name)]:
             raise ValueError(
-                f"the array {statistics[0]!r} is no parameter, but a running statistic: clipping, "
-                "noise and the server's optimiser could make a variance negative. Take GroupNorm "
-                "in place of BatchNorm (deltafl.with_group_norm), or leave such arrays out of the "
-                "messages"
+                f"the array {statistics[0]!r} is a running statistic, and a step could make a "
+                "variance negative: take GroupNorm (deltafl.with_group_norm), or leave it out"
             )
         if any(len(shape) > _MAX_DIMENSIONS for shape in self.shapes):
             raise ValueError(f"an array has more than {_MAX_DIMENSIONS} dimensions")
@@ -96,11 +94,8 @@ class Layout:
     @property
     def length(self) -> int:
         """Numbers that are trained."""
-        return sum(
-            prod(shape)
-            for shape, kind in zip(self.shapes, self.types, strict=True)
-            if kind in _FLOATS
-        )
+        each = zip(self.shapes, self.types, strict=True)
+        return sum(prod(shape) for shape, kind in each if kind in _FLOATS)
 
     def to_vector(self, arrays: Arrays) -> Vector:
         """All that is trained, as float32 [length].
@@ -131,12 +126,10 @@ class Layout:
         if vector.shape != (self.length,):
             raise ValueError(f"{vector.shape} in place of {(self.length,)} numbers")
         arrays: dict[str, npt.NDArray[np.generic]] = {}
-        at = 0
         for name, shape, kind in zip(self.names, self.shapes, self.types, strict=True):
             if kind in _FLOATS:
-                size = prod(shape)
-                arrays[name] = vector[at : at + size].reshape(shape).astype(kind)
-                at += size
+                own, vector = np.split(vector, [prod(shape)])
+                arrays[name] = own.reshape(shape).astype(kind)
             else:
                 arrays[name] = others.get(name, np.zeros(shape, kind))
         return arrays
@@ -178,14 +171,9 @@ class Handover:
 
     def to_record(self) -> dict[str, str | int | bytes]:
         """The values of a ConfigRecord."""
-        layout = [self.layout.names, self.layout.shapes, self.layout.types]
-        return {
-            "url": self.url,
-            "authority": self.authority,
-            "client": int(self.client),
-            "token": self.token,
-            "layout": json.dumps(layout),
-        }
+        layout = json.dumps([self.layout.names, self.layout.shapes, self.layout.types])
+        plain = {name: getattr(self, name) for name in ("url", "authority", "token")}
+        return {**plain, "client": int(self.client), "layout": layout}
 
     @classmethod
     def of_record(cls, record: Record) -> "Handover":

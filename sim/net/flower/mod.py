@@ -99,17 +99,15 @@ class Member:
         files = _file(config, _IDENTITY), _file(config, _DEVICES)
         if not all(files):
             raise ConfigError(
-                f"the round is for devices with identities: start the SuperNode with {_IDENTITY!r} "
-                f"and {_DEVICES!r} in its --node-config, the files of its identity (from `deltafl "
-                "enrol`) and of the list of devices"
+                "the round is for devices with identities: say in the SuperNode's --node-config "
+                f"which files have its identity ({_IDENTITY!r}, from `deltafl enrol`) and the list "
+                f"of devices ({_DEVICES!r})"
             )
         path = Path(files[0])
         own, listed = read_listed(path, Path(files[1]))
         if own.client != handover.client:
-            raise ConfigError(
-                f"the server takes this node for device {handover.client}, and its identity in "
-                f"{path} is that of device {own.client}"
-            )
+            told = f"the server takes this node for device {handover.client}"
+            raise ConfigError(f"{told}, and its identity in {path} is that of device {own.client}")
         policy = replace(policy, adversary=Adversary.ACTIVE)
         return cls(own, listed, ledger_beside(path), policy)
 

@@ -38,6 +38,7 @@ from deltafl.secagg.identity import SEED_SIZE, IdentityKey, identity
 from deltafl.secagg.randomness import system_randomness
 from deltafl.secagg.session import NoObserver, Observer
 from deltafl.sim.errors import ConfigError
+from deltafl.sim.net.admission import Door
 from deltafl.sim.net.app import serving
 from deltafl.sim.net.certificates import Tls
 from deltafl.sim.net.flower.messages import RECORD, Handover, Layout, Told
@@ -73,17 +74,11 @@ class Rounds:
     ) -> None:
         self.post = Post(time.monotonic, 0)
         self.admitted = Admitted()
-        self._config = config
-        self._listed = devices
-        self._strategy = strategy_of(config)
+        self._listed, self._strategy = devices, strategy_of(config)
         self._trips: list[float] = []
-        self._next_id = 0
-        self._told = b""
+        self._next_id, self._told = 0, b""
         site = Site(
-            self.post,
-            devices,
-            time.monotonic,
-            waiting,
+            *(self.post, devices, time.monotonic, waiting),
             declined=_note_declined,
             stage=lambda _server, _asked: self._trips.append(time.monotonic()),
             beside=lambda: self._told,
@@ -313,9 +308,8 @@ class PrivateDeltaFL(Strategy):
         is_active = self._config.privacy.adversary == Adversary.ACTIVE
         if self._config.privacy.sessions_are_signed and (enrolled is None or run_config is None):
             raise ConfigError(
-                "privacy.signed or an active privacy.adversary: nodes need identities that they "
-                "can compare; give enrolled=Enrolled(devices, supernodes) and "
-                "run_config=context.run_config: see docs/flower.md"
+                "privacy.signed or an active privacy.adversary: nodes need identities; give "
+                "enrolled=Enrolled(…) and run_config=context.run_config: see docs/flower.md"
             )
         if enrolled is not None and not is_active:
             raise ConfigError(
@@ -357,9 +351,9 @@ class PrivateDeltaFL(Strategy):
 
     def _listen(self, stack: contextlib.ExitStack, longest: int) -> None:
         """Listen for connections, with frames of so many bytes, until the stack is closed."""
-        at, post, admitted = self._listening, self._rounds.post, self._rounds.admitted
+        at, door = self._listening, Door(self._rounds.admitted, self._listening.tls)
         where = at.host, at.port
-        served = serving(post, admitted, where, tls=at.tls, max_frame=longest, name=at.name)
+        served = serving(self._rounds.post, door, where, max_frame=longest, name=at.name)
         self._url = stack.enter_context(served)
         if at.authority is not None:
             self._authority = at.authority.read_text(encoding="ascii")
@@ -440,10 +434,9 @@ def _check_names(layout: Layout, config: RunConfig) -> None:
     averages = steps[0] == SGD and steps[1] <= 1 and not config.dp.noise
     if not (averages or layout.has_names):
         raise ConfigError(
-            "the arrays have no names, so a running variance of batch norm cannot be told from a "
-            "parameter, and the server's optimiser could make it negative: name the arrays, as "
-            "ArrayRecord(net.state_dict()) does, or leave strategy.server_optimizer at "
-            f"{SGD!r} with a rate of at most 1, without noise"
+            "the arrays have no names, so the server's optimiser could make a running variance "
+            "negative: name them, as ArrayRecord(net.state_dict()) does, or leave "
+            f"strategy.server_optimizer at {SGD!r} with a rate of at most 1, without noise"
         )
 
 
