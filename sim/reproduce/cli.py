@@ -255,8 +255,8 @@ def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Reques
             print(visible(as_text(experiment, report, folder)))
     if options.json:
         print(json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False))
-    if outcome.failures:
-        print(f"deltafl: {len(outcome.failures)} of {len(cells)} runs failed", file=sys.stderr)
+    if outcome.failed:
+        print(f"deltafl: {len(outcome.failed)} of {len(cells)} runs failed", file=sys.stderr)
     if outcome.unfinished:
         print(
             f"deltafl: interrupted; finished rounds are kept in {request.out / 'cells'}; run the "
@@ -264,26 +264,26 @@ def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Reques
             file=sys.stderr,
         )
         return _INTERRUPTED
-    return 1 if outcome.failures else 0
+    return 1 if outcome.failed else 0
 
 
 def _reports(
     plans: "Sequence[Plan]", request: "Request", outcome: "Outcome"
 ) -> "Iterator[tuple[Experiment, Report]]":
     """Of each experiment that has a result, with what is missing; told where every run failed."""
-    finished = {id(one.cell): one for one in outcome.finished}
-    failed = {id(one.cell): one for one in outcome.failures}
-    unfinished = set(map(id, outcome.unfinished))
+    from deltafl.sim.reproduce.experiment import Finished
+
+    finished, failed, unfinished = outcome
     for experiment, cells in plans:
-        there = [finished[id(cell)] for cell in cells if id(cell) in finished]
-        failures = [failed[id(cell)] for cell in cells if id(cell) in failed]
+        there = [Finished(cell, finished[cell]) for cell in cells if cell in finished]
+        failures = [failed[cell] for cell in cells if cell in failed]
         if cells and not there:
             if failures:  # else none was begun, or none is finished
                 told = f"{experiment.name}: every run failed; {failures[0]}"
                 print(f"deltafl: {told}", file=sys.stderr)
             continue
         lacking = [f"Missing: {failure}." for failure in failures]
-        lacking += [f"Missing: {cell}: not finished." for cell in cells if id(cell) in unfinished]
+        lacking += [f"Missing: {cell}: not finished." for cell in cells if cell in unfinished]
         report = experiment.report(request, there)
         yield experiment, replace(report, notes=(*lacking, *report.notes))
 

@@ -202,9 +202,7 @@ def comparison_table(
         # where it is that of the first row, the column says nothing
         return NONE if one["pairs"] == base.pairs else written(one["baseline_mean"])
 
-    def p(key: str) -> Callable[[Record], str]:
-        return lambda one: p_value(one[key], digits)
-
+    p = partial(p_of, digits=digits)
     columns: Columns = {
         "method": "method",
         "pairs": "pairs",
@@ -302,6 +300,11 @@ def p_value(value: object, digits: int = 4) -> str:
         return NONE
     least = 10.0**-digits
     return f"< {least:.{digits}f}" if value < least else f"{value:.{digits}f}"
+
+
+def p_of(key: str, digits: int = 4) -> Callable[[Record], str]:
+    """How a record's p-value of this name is written."""
+    return lambda one: p_value(one[key], digits)
 
 
 def effect_size(value: object) -> str:

@@ -31,11 +31,11 @@ from deltafl.sim.charts.chart import Numbers
 from deltafl.sim.charts.files import line_style, new_figure, titled
 from deltafl.sim.errors import damaged
 from deltafl.sim.reproduce.experiment import (
-    OverSeeds,
     Record,
     evaluations_of,
     events_of,
-    mean_and_std,
+    spread,
+    spread_of,
 )
 from deltafl.sim.reproduce.figure import METRICS, TEST, TRAIN, Drawn, Seeds, TaskFigure, TaskRuns
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, varied
@@ -153,8 +153,8 @@ class Curves(TaskFigure):
         "metric": "metric",
         "method": "method",
         "rounds": "rounds",
-        "secure sums": lambda row: f"{row['secure_sums']:.0f}",
-        **{describe(statistic): mean_and_std(statistic) for statistic in STATISTICS},
+        "secure sums": "{secure_sums:.0f}",
+        **{describe(statistic): spread_of(statistic) for statistic in STATISTICS},
     }
 
     statistics: tuple[str, ...] = ("mean", "p50", "p90", "p95")
@@ -195,17 +195,13 @@ class Curves(TaskFigure):
 
 def _last(task: TaskRuns, method: str, found: Course, split: str) -> Record:
     scale, unit = (100, "test error (%)") if split == TEST else (1, METRICS[TRAIN])
-    numbers = {
-        statistic: OverSeeds(tuple((found.values[split, statistic][:, -1] * scale).tolist()))
-        for statistic in STATISTICS
-    }
+    numbers = {one: found.values[split, one][:, -1] * scale for one in STATISTICS}
     return task.record(
         method=method,
         metric=unit,
         rounds=int(found.rounds[-1]),
         secure_sums=float(found.sums[-1]),
-        **{f"{statistic}_mean": number.mean for statistic, number in numbers.items()},
-        **{f"{statistic}_std": number.std for statistic, number in numbers.items()},
+        **spread(numbers),
     )
 
 
@@ -217,7 +213,7 @@ class Kept(TaskFigure):
     numbers = "over all rounds and seeds"
     columns: ClassVar = {
         "method": "method",
-        "mean": lambda row: f"{row['mean']:.1f}",
+        "mean": "{mean:.1f}",
         "fewest": "fewest",
         "most": "most",
     }

@@ -20,14 +20,13 @@ from deltafl.sim.reproduce.comparison import compare_methods, comparison_table
 from deltafl.sim.reproduce.experiment import (
     NONE,
     Finished,
-    OverSeeds,
     Record,
     Report,
     Request,
     Runs,
     Table,
     bold,
-    over_seeds,
+    mean_and_std,
     percent_error,
     plus_minus,
     read_runs,
@@ -48,10 +47,12 @@ _P_VALUES: Final = (
 )
 
 
-def off_by(ours: OverSeeds, published: Published) -> float | None:
+def off_by(mean: float | None, std: float | None, published: Published | None) -> float | None:
     """How far ours is from the published number, in standard deviations; None if both have none."""
-    spread = math.hypot(ours.std or 0.0, published.std)
-    return (ours.mean - published.mean) / spread if spread else None
+    if mean is None or published is None:
+        return None
+    spread = math.hypot(std or 0.0, published.std)
+    return (mean - published.mean) / spread if spread else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +238,7 @@ def _records(
     found: list[Record] = []
     for method in methods:
         own = runs.get((one.task.name, method.label), {})
-        number = over_seeds(own, measure)
+        mean, std = mean_and_std(map(measure, own.values()))
         published = printed.get(method.label)
         found.append(
             {
@@ -247,11 +248,11 @@ def _records(
                 "method": method.label,
                 **of,
                 "seeds": len(own),
-                "mean": number.mean if number else None,
-                "std": number.std if number else None,
-                "published_mean": published.mean if published else None,
-                "published_std": published.std if published else None,
-                "off_by": off_by(number, published) if number and published else None,
+                "mean": mean,
+                "std": std,
+                "published_mean": getattr(published, "mean", None),
+                "published_std": getattr(published, "std", None),
+                "off_by": off_by(mean, std, published),
             }
         )
     return found

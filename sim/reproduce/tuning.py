@@ -37,7 +37,6 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.own_files import write_file
 from deltafl.sim.reproduce.experiment import (
-    NONE,
     Cell,
     Columns,
     Finished,
@@ -46,11 +45,10 @@ from deltafl.sim.reproduce.experiment import (
     Request,
     Runs,
     Table,
-    bold,
-    over_seeds,
     percent_error,
-    plus_minus,
     read_runs,
+    spread,
+    spread_of,
 )
 from deltafl.sim.reproduce.grid import Experiment, config_of, notes_of
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, choose_methods
@@ -98,14 +96,9 @@ class Grid(NamedTuple):
         for method, setting, cells in self.points:
             task = cells[0].task
             ended = runs.get((task, cells[0].method), {})
+            numbers = {name: map(one, ended.values()) for name, one in self.measures.items()}
             of = {"task": task, "method": method, "setting": setting}
-            numbers = {name: over_seeds(ended, one) for name, one in self.measures.items()}
-            yield {
-                **of,
-                "seeds": len(ended),
-                **{name: number and number.mean for name, number in numbers.items()},
-                **{f"{name}_std": number and number.std for name, number in numbers.items()},
-            }
+            yield {**of, "seeds": len(ended), **spread(numbers)}
 
 
 class GridSearch(Experiment):
@@ -132,9 +125,9 @@ class GridSearch(Experiment):
         tables, notes = [], []
         for grid in self.grids(request):
             found = [*grid.records(runs)]
-            best = mark_best(found, partial(self.best, key=next(iter(grid.measures))))
+            best = mark_best(found, partial(self.best, key=f"{next(iter(grid.measures))}_mean"))
             notes += [f"{one['task']}, {one['method']}: {one['setting']}." for one in best]
-            of: Columns = {name: partial(_written, name, grid.digits) for name in grid.measures}
+            of = {name: spread_of(name, grid.digits) for name in grid.measures}
             columns: Columns = {"method": "method", "setting": "setting", **of}
             tables.append(Table.of(grid.name, grid.title, found, columns))
         if any(not record["seeds"] for table in tables for record in table.records):
@@ -257,12 +250,6 @@ def smallest(records: Sequence[Record], key: str) -> Record | None:
     """The record with the smallest number, the first of equals; None of none."""
     known = (record for record in records if record[key] is not None)
     return min(known, key=lambda record: record[key], default=None)
-
-
-def _written(key: str, digits: int, record: Record) -> str:
-    if record[key] is None:
-        return NONE
-    return bold(plus_minus(record[key], record[f"{key}_std"], digits), record["chosen"])
 
 
 _CRITERIA: Final[Mapping[str, tuple[str, str, Callable[[Evaluation], float]]]] = {
