@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.experiment import (
@@ -25,8 +27,17 @@ TEST: Final = "test"
 METRICS: Final = {TRAIN: "training loss (nats)", TEST: "test error"}
 """What the papers measure on the devices of each split, as an axis says it."""
 
+UNITS: Final = {TRAIN: (1, METRICS[TRAIN], 3), TEST: (100, "test error (%)", 2)}
+"""What it is multiplied with in tables, what that is called, and with how many digits."""
+
 Seeds: TypeAlias = Mapping[int, RunDirectory]
 """The runs of one method on one task, by seed."""
+
+
+def in_percent(axis: Axis, split: str, decimals: int | None = 0) -> None:
+    """Write what is measured of a split on an axis, so many decimals of shares; None: as needed."""
+    if split == TEST:
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=decimals))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
