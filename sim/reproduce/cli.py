@@ -57,10 +57,6 @@ continues.
 
 _EPILOGUE: Final = """\
 examples:
-  deltafl reproduce table2 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
-      Table 2 on a stand-in for EMNIST with fewer rounds: 9 methods, 2 models, 3 seeds
-  deltafl reproduce tune-emnist-linear --data unipen62=u.npz --rounds 50
-      the grids over which the paper tunes the learning rate and the penalty
   timeout 8h deltafl reproduce all --data unipen62=u.npz
       overnight: the most telling first, with the papers' rounds; the same again goes on
   deltafl reproduce table2 --data digits --rounds 20 --seeds 2 --methods fedavg,delta-fl-0.5
@@ -218,16 +214,11 @@ def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> i
     from deltafl.sim.reproduce.cells import directories_of
 
     cells = [cell for _, own in plans for cell in own]
-    places = directories_of(cells, request.out)
-    runs = {
-        place.path.name: {
-            "run": place.path.name,
-            "done": place.is_finished,
-            "rounds": cell.config.federation.rounds,
-            "what": str(cell),
-        }
-        for cell, place in zip(cells, places, strict=True)
-    }
+    runs: dict[str, dict[str, object]] = {}
+    for cell, place in zip(cells, directories_of(cells, request.out), strict=True):
+        name, rounds = place.path.name, cell.config.federation.rounds
+        of = {"done": place.is_finished, "rounds": rounds, "what": str(cell)}
+        runs[name] = {"run": name, **of}
     if as_json:
         print(json.dumps(list(runs.values()), indent=2, ensure_ascii=False))
         return 0

@@ -131,25 +131,24 @@ class Table:
         title: str,
         records: Sequence[Record],
         keys: tuple[str, ...],
-        heading: Callable[[Record], str],
-        cell: Callable[[Record], str],
+        cells: Callable[[Record], Mapping[str, str]],
     ) -> "Table":
-        """A table with a row for each value of some keys, and columns by another.
+        """A table with a row for each value of some keys, of the cells of several records.
 
         Args:
             name: of its files.
             title: in words.
-            records: with full precision, one for each cell.
+            records: with full precision.
             keys: of the rows.
-            heading: of the column that a record stands in.
-            cell: how a record is written.
+            cells: what stands in the row of a record, by heading.
         """
-        headings = dict.fromkeys(map(heading, records))
-        cells: dict[tuple[str, ...], dict[str, str]] = {}
+        lines: dict[tuple[str, ...], dict[str, str]] = {}
         for one in records:
-            cells.setdefault(tuple(one[key] for key in keys), {})[heading(one)] = cell(one)
+            lines.setdefault(tuple(one[key] for key in keys), {}).update(cells(one))
+        headings = dict.fromkeys(heading for line in lines.values() for heading in line)
         rows = tuple(
-            (*first, *(texts.get(of, NONE) for of in headings)) for first, texts in cells.items()
+            (*first, *(line.get(heading, NONE) for heading in headings))
+            for first, line in lines.items()
         )
         return cls(name, title, (*keys, *headings), rows, tuple(records))
 

@@ -221,8 +221,7 @@ def rounds_table(name: str, label: str, arms: Arms) -> Table:
         "points ± standard error",
         records,
         ("family", "method"),
-        lambda one: f"{one['round']} rounds",
-        _at_a_round,
+        lambda one: {f"{one['round']} rounds": _at_a_round(one)},
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.attacked import read_attacked
@@ -42,43 +42,28 @@ _OF_THE_ATTACKS: Final = ("share", "kind", "loss", "weight")
 _NUMBERS: Final = ("p90", "mean", "corrupted_share", "backdoor_success")
 
 
-class Attack(NamedTuple):
-    """What attackers do, whatever their share.
-
-    Attributes:
-        label: its name in tables.
-        settings: of the section [attackers], without the share.
-    """
-
-    label: str
-    settings: Mapping[str, object]
-
-
-def _attack(label: str, kind: str, **further: object) -> Attack:
-    return Attack(label, {"kind": kind, **further})
-
-
-ATTACKS: Final = {
-    "labels": _attack("labels y → C − 1 − y", "flipped-labels"),
-    "labels-1-7": _attack("labels 1 → 7", "flipped-labels", from_class=1, to_class=7),
-    "backdoor": _attack("backdoor, 2 × update", "backdoor"),
-    "backdoor-top": _attack("backdoor, top loss", "backdoor", loss="top"),
-    "sign": _attack("−2 × update", "sign-flipped"),
-    "sign-top": _attack("−2 × update, top loss", "sign-flipped", loss="top"),
-    "sign-eta": _attack("−2 × update, loss just above η", "sign-flipped", loss="above-eta"),
-    "sign-raise": _attack("−2 × update, loss 2 η", "sign-flipped", loss="raise-eta"),
-    "sign-weight": _attack(
-        "−2 × update, top loss and weight", "sign-flipped", loss="top", weight="largest"
+ATTACKS: Final[Mapping[str, tuple[str, Mapping[str, object]]]] = {
+    "labels": ("labels y → C − 1 − y", {"kind": "flipped-labels"}),
+    "labels-1-7": ("labels 1 → 7", {"kind": "flipped-labels", "from_class": 1, "to_class": 7}),
+    "backdoor": ("backdoor, 2 × update", {"kind": "backdoor"}),
+    "backdoor-top": ("backdoor, top loss", {"kind": "backdoor", "loss": "top"}),
+    "sign": ("−2 × update", {"kind": "sign-flipped"}),
+    "sign-top": ("−2 × update, top loss", {"kind": "sign-flipped", "loss": "top"}),
+    "sign-eta": ("−2 × update, loss just above η", {"kind": "sign-flipped", "loss": "above-eta"}),
+    "sign-raise": ("−2 × update, loss 2 η", {"kind": "sign-flipped", "loss": "raise-eta"}),
+    "sign-weight": (
+        "−2 × update, top loss and weight",
+        {"kind": "sign-flipped", "loss": "top", "weight": "largest"},
     ),
-    "gaussian": _attack("Gaussian, 2 × size", "gaussian"),
-    "little": _attack("a little is enough, z = 1.5", "little-is-enough"),
-    "inner": _attack("inner product, −2 × mean", "inner-product"),
-    "free-zero": _attack("free rider, zeros", "free-rider-zero"),
-    "free-last": _attack("free rider, last change", "free-rider-last"),
-    "free-top": _attack("free rider, zeros, top loss", "free-rider-zero", loss="top"),
+    "gaussian": ("Gaussian, 2 × size", {"kind": "gaussian"}),
+    "little": ("a little is enough, z = 1.5", {"kind": "little-is-enough"}),
+    "inner": ("inner product, −2 × mean", {"kind": "inner-product"}),
+    "free-zero": ("free rider, zeros", {"kind": "free-rider-zero"}),
+    "free-last": ("free rider, last change", {"kind": "free-rider-last"}),
+    "free-top": ("free rider, zeros, top loss", {"kind": "free-rider-zero", "loss": "top"}),
 }
-"""By their words in --attacks, in the order of the tables; the functions behind them name their
-sources."""
+"""By their words in --attacks, in the order of the tables: their names, and settings of the section
+[attackers], without the share; the functions behind them name their sources."""
 
 
 def case(method: str, attack: str = CLEAN, share: Fraction = Fraction(0)) -> str:
@@ -190,17 +175,17 @@ class RobustTable(Experiment):
                 )
         chosen, methods = self.chosen(request)
         cells = list(make_cells(request, chosen, methods))
-        for attack, share in product(self._attacks(request), self.shares):
-            layer = {"attackers": {**attack.settings, "share": show(share)}}
+        for (label, settings), share in product(self._attacks(request), self.shares):
+            layer = {"attackers": {**settings, "share": show(share)}}
             attacked = replace(request, overrides=merged(layer, request.overrides))
             for cell in make_cells(attacked, chosen, methods):
-                cells.append(replace(cell, method=case(cell.method, attack.label, share)))
+                cells.append(replace(cell, method=case(cell.method, label, share)))
         return cells
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """A table per task, and a table of who breaks when."""
         chosen, methods = self.chosen(request)
-        attacks = [attack.label for attack in self._attacks(request)]
+        attacks = [label for label, _ in self._attacks(request)]
         labels = [method.label for method in methods]
         cases = [(label, CLEAN, Fraction(0)) for label in labels]
         cases += [(name, one, by) for one, by, name in product(attacks, self.shares, labels)]
@@ -211,7 +196,7 @@ class RobustTable(Experiment):
         notes = (*notes_of(request, chosen, methods), *_NOTES)
         return Report(tuple(tables), notes=notes)
 
-    def _attacks(self, request: Request) -> list[Attack]:
+    def _attacks(self, request: Request) -> list[tuple[str, Mapping[str, object]]]:
         words = dict.fromkeys(self.attacks if request.attacks is None else request.attacks)
         return [find(word, ATTACKS, "--attacks: there is no") for word in words]
 
@@ -247,8 +232,7 @@ class RobustTable(Experiment):
                 for (attack, method), own in rises.items()
             ],
             ("attack",),
-            lambda row: str(row["method"]),
-            written,
+            lambda row: {row["method"]: written(row)},
         )
 
 
