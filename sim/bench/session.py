@@ -2,30 +2,21 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
-from typing import Any, Final
-
-import numpy as np
+from typing import Any
 
 from deltafl.secagg import (
     ClientId,
-    DevicePolicy,
     SessionParams,
     SlotSum,
     Stage,
     Step,
-    Vanish,
-    ring,
-    run_session,
 )
-from deltafl.secagg.ring import Vector
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.bench.harness import Report, Timed, timed
+from deltafl.sim.bench.harness import Report, Timed
 from deltafl.sim.record.memory import peak_memory_mb
-
-_DIFFERENT_VECTORS: Final = 8
 
 
 class Stopwatch(NoObserver):
@@ -127,34 +118,3 @@ class Stopwatch(NoObserver):
             "peak_memory_mb": peak_memory_mb(),
             "by_stage": self.by_stage(params.num_invited),
         }
-
-
-def made_up(params: SessionParams, generator: np.random.Generator) -> dict[ClientId, list[Vector]]:
-    """Vectors of every device, a few in turn: the benchmark's memory is the protocol's."""
-    different = [
-        [
-            ring.to_words(
-                generator.integers(0, 2**slot.ring_bits - 1, slot.length, np.uint64, endpoint=True),
-                slot.ring_bits,
-            )
-            for slot in params.slots
-        ]
-        for _ in range(min(_DIFFERENT_VECTORS, params.num_invited))
-    ]
-    return {ClientId(i): list(different[i % len(different)]) for i in range(params.num_invited)}
-
-
-def play(
-    params: SessionParams,
-    inputs: Mapping[ClientId, list[Vector]],
-    policy: DevicePolicy,
-    vanishing: Mapping[ClientId, Vanish],
-) -> tuple[list[SlotSum], Stopwatch, Report]:
-    """Sum every slot of a session; the sums, what was watched, and a report of it."""
-    watch, bindings = Stopwatch(), [b"benchmark"] * len(params.slots)
-    played = timed(
-        lambda: run_session(
-            params, inputs, bindings, vanishing=vanishing, policy=policy, observer=watch
-        )
-    )
-    return played.result, watch, watch.report(params, played)

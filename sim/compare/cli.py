@@ -41,17 +41,12 @@ examples:
   deltafl compare slow=runs/a fast=runs/b --mean
       runs with names, by the mean of the test error
 
-All p-values are two-sided, and below 0.05 where the 95% interval leaves out 0. Over runs it is a
-paired t test, with Wilcoxon's signed-rank test and the sign test beside it, and says what training
-again would give; over devices it is a paired bootstrap of the devices, and says what others like
-them would see: with one pair, of the two models as they were trained; with several, of new
-trainings, too, so that it is never surer than over runs. Equal differences show no spread: their p
-is that of the signed-rank test, and with fewer than six pairs nothing bounds the difference. "Holm"
-is the p-value after Holm's correction for the number of methods. The effect is the mean difference
-in standard deviations of the differences. Where every pair has a split of its own into training and
-test devices, "p for new devices" is the corrected resampled t test of Nadeau and Bengio (2003). The
-LaTeX table has five columns: the difference is over runs where two or more are paired, else over
-devices, and p is after Holm's correction. --csv has every number.
+All p-values are two-sided, and below 0.05 where the 95% interval leaves out 0: over runs by a
+paired t test, which says what training again would give, and over devices by a paired bootstrap,
+which says what others like them would see; of one pair, it tells two models apart, not two methods.
+"Holm" is p after Holm's correction for the number of methods. The LaTeX table is over runs where
+two or more are paired, else over devices; --csv has every number. What each of them means:
+docs/how-to/p-values-and-latex.md.
 exit codes: 0 success, 2 invalid request.
 """
 

@@ -38,7 +38,7 @@ from deltafl.sim.reproduce.grid import Experiment, config_of
 from deltafl.sim.reproduce.headline_report import Test, label_of, study_report, together_table
 from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method, choose_methods, merged
 from deltafl.sim.reproduce.tasks import Chosen
-from deltafl.sim.reproduce.tuning import Grid, GridSearch, Point, divide
+from deltafl.sim.reproduce.tuning import Grid, GridSearch, divide
 from deltafl.sim.settings.config import PRIVATE, RunConfig
 
 _MEASURES: Final = {
@@ -142,17 +142,15 @@ class HeadlineTuning(GridSearch):
     def grids(self, request: Request) -> Iterator[Grid]:
         """A grid of each study."""
         for one, study in choose_studies(request, self.tasks):
-            points = []
-            for method, setting in self.settings(request, study):
-                label = f"{method.label}, {setting}"
-                cells = [
-                    Cell(one.task.name, label, seed, config)
-                    for seed in range(1, (request.seeds or study.tuning_seeds) + 1)
-                    for config in [config_at(request, one, method, seed, setting.layer)]
-                ]
-                points.append(Point(method.label, str(setting), cells))
+            points = {
+                (method.label, str(setting)): partial(
+                    config_at, request, one, method, layer=setting.layer
+                )
+                for method, setting in self.settings(request, study)
+            }
             title = f"error of held-out tuning {study.users} after {study.rounds} rounds (%)"
-            yield Grid(study.file(self.name), f"{one.label}: {title}", points, _MEASURES)
+            of = one.task.name, request.seeds or study.tuning_seeds, points, _MEASURES
+            yield Grid(study.file(self.name), f"{one.label}: {title}", *of)
 
 
 class HeadlineRates(HeadlineTuning):

@@ -20,8 +20,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import groupby, product
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,6 +38,7 @@ from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.own_files import write_file
+from deltafl.sim.reproduce.cells import files_of
 from deltafl.sim.reproduce.experiment import (
     Cell,
     Columns,
@@ -66,38 +69,40 @@ _DIGITS: Final = 4
 _TEXT: Final = SHAKESPEARE.name
 
 
-class Point(NamedTuple):
-    """A method with a setting, and its cells, one for each seed."""
-
-    method: str
-    setting: str
-    cells: Sequence[Cell]
-
-
 class Grid(NamedTuple):
     """What is tried, and how it is measured.
 
     Attributes:
         name: of its table.
         title: of its table.
-        points: all of them.
+        task: the name of the task.
+        seeds: how many each point is tried with.
+        points: by the label of a method and its setting in words, method by method: the settings of
+            a run with a seed.
         measures: of the final models, by name; the first one decides.
         digits: of the numbers, for points may lie close together.
     """
 
     name: str
     title: str
-    points: Sequence[Point]
+    task: str
+    seeds: int
+    points: Mapping[tuple[str, str], Callable[[int], RunConfig]]
     measures: Mapping[str, Callable[[Evaluation], float]]
     digits: int = 2
 
-    def records(self, runs: Runs) -> Iterator[dict[str, object]]:
+    def cells(self) -> Iterator[Cell]:
+        """Every point, with every seed."""
+        for point, config in self.points.items():
+            for seed in range(1, self.seeds + 1):
+                yield Cell(self.task, ", ".join(point), seed, config(seed))
+
+    def records(self, runs: Runs) -> Iterator[dict[str, Any]]:
         """What each point came to."""
-        for method, setting, cells in self.points:
-            task = cells[0].task
-            ended = runs.get((task, cells[0].method), {})
+        for point in self.points:
+            ended = runs.get((self.task, ", ".join(point)), {})
             numbers = {name: map(one, ended.values()) for name, one in self.measures.items()}
-            of = {"task": task, "method": method, "setting": setting}
+            of = dict(zip(("task", "method", "setting"), (self.task, *point), strict=True))
             yield {**of, "seeds": len(ended), **spread(numbers)}
 
 
@@ -115,9 +120,8 @@ class GridSearch(Experiment):
         return smallest(found, key)
 
     def cells(self, request: Request) -> Sequence[Cell]:
-        """Every point, with every seed."""
-        points = (point for grid in self.grids(request) for point in grid.points)
-        return [cell for point in points for cell in point.cells]
+        """Every point of every grid."""
+        return [cell for grid in self.grids(request) for cell in grid.cells()]
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """A table for each grid, with a row for each point."""
@@ -125,8 +129,12 @@ class GridSearch(Experiment):
         tables, notes = [], []
         for grid in self.grids(request):
             found = [*grid.records(runs)]
-            best = mark_best(found, partial(self.best, key=f"{next(iter(grid.measures))}_mean"))
-            notes += [f"{one['task']}, {one['method']}: {one['setting']}." for one in best]
+            for _, own in groupby(found, itemgetter("method")):
+                points = [*own]
+                best = self.best(points, f"{next(iter(grid.measures))}_mean")
+                notes += ["{task}, {method}: {setting}.".format_map(best)] if best else []
+                for one in points:
+                    one["chosen"] = one is best
             of = {name: spread_of(name, grid.digits) for name in grid.measures}
             columns: Columns = {"method": "method", "setting": "setting", **of}
             tables.append(Table.of(grid.name, grid.title, found, columns))
@@ -158,28 +166,19 @@ class Tuning(GridSearch):
 
     def grids(self, request: Request) -> Iterator[Grid]:
         """One of each that is tuned, with one seed unless more are asked for."""
+        one, seeds = self._one(request), request.seeds or 1
         for what in self.what:
+            tried = _rates(request, one) if what == RATE else _penalties(request, one)
+            points = {
+                (
+                    method.label,
+                    " ".join(f"--set training.{key}={of:g}" for key, of in values.items()),
+                ): (partial(_config, request, one, method, values, changes))
+                for method, values, changes in tried
+            }
             name, title, measure = _CRITERIA[what]
-            points = [*self._points(request, what)]
-            yield Grid(f"{self.name}-{what}", title, points, {name: measure}, _DIGITS)
-
-    def _points(self, request: Request, what: str) -> Iterator[Point]:
-        one, changes = self._one(request), dict[str, Any]()
-        if what == RATE:
-            points = _rates(config_of(request, one, FEDAVG, 1))
-        else:
-            methods = choose_methods(request.methods, (FEDAVG, *DELTA_FL))
-            points = [(method, {"l2": value}) for method in methods for value in _L2_GRID]
-            changes = _held_out(request, one)
-        for method, values in points:
-            setting = " ".join(f"--set training.{key}={value:g}" for key, value in values.items())
-            cells = []
-            for seed in range(1, (request.seeds or 1) + 1):
-                config = config_of(request, one, method, seed)
-                training = replace(config.training, **values)
-                config = replace(config, training=training, **changes)
-                cells.append(Cell(one.task.name, f"{method.label}, {setting}", seed, config))
-            yield Point(method.label, setting, cells)
+            of = one.task.name, seeds, points, {name: measure}, _DIGITS
+            yield Grid(f"{self.name}-{what}", title, *of)
 
 
 def tuning_of(task: Task) -> Tuning:
@@ -194,18 +193,37 @@ def tuning_of(task: Task) -> Tuning:
     )
 
 
-def _rates(config: RunConfig) -> list[tuple[Method, dict[str, Any]]]:
-    start = config.training.learning_rate
+_Tried: TypeAlias = Iterator[tuple[Method, dict[str, float], dict[str, Any]]]
+"""Methods, settings of the section [training], and whole sections."""
+
+
+def _rates(request: Request, one: Chosen) -> _Tried:
+    training = config_of(request, one, FEDAVG, 1).training
     # a constant rate, as the paper has for linear models
-    decays = (1.0,) if config.training.decay == 1 else _DECAYS
-    return [
-        (FEDAVG, {"learning_rate": factor * start, "decay": decay})
-        for factor in _RATE_FACTORS
-        for decay in decays
-    ]
+    decays = (1.0,) if training.decay == 1 else _DECAYS
+    for factor, decay in product(_RATE_FACTORS, decays):
+        yield FEDAVG, {"learning_rate": factor * training.learning_rate, "decay": decay}, {}
 
 
-def _held_out(request: Request, one: Chosen) -> dict[str, object]:
+def _penalties(request: Request, one: Chosen) -> _Tried:
+    changes = _held_out(request, one)
+    for method, value in product(choose_methods(request.methods, (FEDAVG, *DELTA_FL)), _L2_GRID):
+        yield method, {"l2": value}, changes
+
+
+def _config(
+    request: Request,
+    one: Chosen,
+    method: Method,
+    values: dict[str, Any],
+    changes: dict[str, Any],
+    seed: int,
+) -> RunConfig:
+    config = config_of(request, one, method, seed)
+    return replace(config, training=replace(config.training, **values), **changes)
+
+
+def _held_out(request: Request, one: Chosen) -> dict[str, Any]:
     """Write the train devices to a file of their own, once, and split them anew.
 
     Returns:
@@ -231,19 +249,6 @@ def _held_out(request: Request, one: Chosen) -> dict[str, object]:
     most = max(1, int(len(dataset.train) * (1 - share)))
     cohort = min(whole.federation.cohort_size, most)
     return {"data": divided, "federation": replace(whole.federation, cohort_size=cohort)}
-
-
-def mark_best(
-    records: Sequence[dict[str, object]], choose: Callable[[Sequence[Record]], Record | None]
-) -> list[Record]:
-    """Of each method's points the chosen one, if there is one; every record says whether it is."""
-    by_method: dict[object, list[Record]] = {}
-    for record in records:
-        by_method.setdefault(record["method"], []).append(record)
-    best = [one for one in map(choose, by_method.values()) if one is not None]
-    for record in records:
-        record["chosen"] = any(record is one for one in best)
-    return best
 
 
 def smallest(records: Sequence[Record], key: str) -> Record | None:
@@ -300,9 +305,7 @@ def divide(data: DataConfig, share: Fraction, out: Path) -> Parts:
     Raises:
         ConfigError: the data cannot be used, or their settings contradict each other.
     """
-    source = Path(data.source)
-    files = sorted(source.rglob("*")) if source.is_dir() else [source]
-    seen = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in files if one.exists()]
+    seen = [*files_of(Path(data.source))]
     digest = hashlib.sha256(repr((data, share, seen)).encode()).hexdigest()[:16]
     folder = out.resolve() / "parts"
     is_text = data.format == _TEXT
