@@ -185,13 +185,10 @@ def _beside_flower(benchmark: SessionBenchmark, measured: Report) -> Report:
         dropped=benchmark.num_dropped,
         seed=benchmark.seed,
     )
-    costs = {
-        "total_cpu_s": peer.total_cpu_s,
-        "device_cpu_s": sum(peer.device_cpu_s.values()),
-        "server_cpu_s": peer.server_cpu_s,
-    }
-    ratio = {name: round(cost / float(str(measured[name])), 2) for name, cost in costs.items()}
-    return {"flower": asdict(peer), "ratio": ratio}
+    costs = {**peer, "device_cpu_s": sum(peer["device_cpu_s"].values())}
+    compared = ("total_cpu_s", "device_cpu_s", "server_cpu_s")
+    ratio = {name: round(costs[name] / float(str(measured[name])), 2) for name in compared}
+    return {"flower": peer, "ratio": ratio}
 
 
 add_arguments, main = command(

@@ -31,19 +31,19 @@ _ROBUST: Final = "robust"
 
 _INTERRUPTED: Final = 130
 
-_GIVEN_BY: Final = {
-    "experiments": "deltafl reproduce NAME",
-    "tasks": "--models takes the model, or the full name of the task",
-    "data": "--data NAME=PATH, or --data NAME of one with a source",
-    "methods": "--methods",
-}
 _LISTED: Final = {
-    "experiments": ("name", "title", "source", "data"),
-    "tasks": ("name", "title", "family", "model"),
-    "data": ("name", "title", "family", "is_stand_in", "source"),
-    "methods": ("key", "label", "constants"),
+    "experiments": ("deltafl reproduce NAME", ("name", "title", "source", "data")),
+    "tasks": (
+        "--models takes the model, or the full name of the task",
+        ("name", "title", "family", "model"),
+    ),
+    "data": (
+        "--data NAME=PATH, or --data NAME of one with a source",
+        ("name", "title", "family", "stands_for", "source"),
+    ),
+    "methods": ("--methods", ("key", "label", "constants")),
 }
-"""What `list` says of each kind of thing."""
+"""How a thing of each kind is given, and what `list` says of it."""
 
 _DESCRIPTION: Final = """\
 Reproduce a table or a figure of the papers, with the published numbers next to ours.
@@ -287,14 +287,14 @@ def _list(*, as_json: bool) -> int:
     experiments = NAMED.values()
     things = {"experiments": experiments, "tasks": TASKS, "data": DATA_SETS, "methods": METHODS}
     known = {
-        kind: [{field: getattr(one, field) for field in _LISTED[kind]} for one in things[kind]]
-        for kind in _LISTED
+        kind: [{field: getattr(one, field) for field in fields} for one in things[kind]]
+        for kind, (_, fields) in _LISTED.items()
     }
     if as_json:
         print(json.dumps(known, indent=2, ensure_ascii=False))
         return 0
     for kind, rows in known.items():
-        print(f"{kind} ({_GIVEN_BY[kind]})")
+        print(f"{kind} ({_LISTED[kind][0]})")
         for row in rows:
             name, title, *_ = row.values()
             told = [str(title), *(_told(*item) for item in list(row.items())[2:])]
@@ -302,10 +302,8 @@ def _list(*, as_json: bool) -> int:
     return 0
 
 
-def _told(key: str, value: bool | str | list[str] | None) -> str:
+def _told(key: str, value: str | list[str] | None) -> str:
     """What the list says of something, beside its name and its title."""
-    if isinstance(value, bool):
-        return key.replace("_", " ") if value else ""
     if isinstance(value, list):
-        return f"{key}: {', '.join(value)}" if value else f"no {key}"
-    return f"{key}: {value}" if value else ""
+        value = ", ".join(value) or "none"
+    return f"{key.replace('_', ' ')}: {value}" if value else ""

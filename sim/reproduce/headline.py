@@ -39,7 +39,7 @@ from deltafl.sim.reproduce.headline_report import Test, label_of, study_report, 
 from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method, choose_methods, merged
 from deltafl.sim.reproduce.tasks import Chosen
 from deltafl.sim.reproduce.tuning import Grid, GridSearch, divide
-from deltafl.sim.settings.config import PRIVATE, RunConfig
+from deltafl.sim.settings.config import RunConfig
 
 _MEASURES: Final = {
     "p90": partial(percent_error, percentile=PERCENTILE),
@@ -66,7 +66,7 @@ class Headline(Experiment):
             for seed in range(1, (request.seeds or study.seeds) + 1):
                 for family, method in _wanted(request, study):
                     layer = study.setting(family, method).layer
-                    rounds = study.rounds_of(family, clear=in_clear(method))
+                    rounds = study.rounds_of(family, method)
                     config = config_at(
                         request, one, method, seed, layer, rounds=rounds, tested=True
                     )
@@ -110,11 +110,6 @@ def _notes(request: Request, study: Study, tests: Sequence[Test], at: int) -> It
         if family == TUNED:
             yield f"{family}, {method.label}: {study.setting(family, method)}."
     yield f"{SMALL_STEPS}: {study.setting(SMALL_STEPS, FEDAVG)}, for all methods."
-
-
-def in_clear(method: Method) -> bool:
-    """Whether a method shows the server more than sums."""
-    return not str(method.layer["federation"]["algorithm"]).startswith(PRIVATE)
 
 
 def _wanted(request: Request, study: Study) -> list[tuple[str, Method]]:

@@ -13,11 +13,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from deltafl.fl.metrics import tenth_of
-from deltafl.secagg.errors import present
 from deltafl.sim.charts.chart import LineStyle, Numbers
 from deltafl.sim.charts.files import dot_style, line_style, new_figure, titled
 from deltafl.sim.record.evaluations import Evaluation
-from deltafl.sim.reproduce.comparison import compare_runs, corrected, p_of
+from deltafl.sim.reproduce.comparison import compare_runs, corrected, interval, p_of, record_of
 from deltafl.sim.reproduce.declared import LEVEL, PERCENTILE, SMALL_STEPS, Study
 from deltafl.sim.reproduce.experiment import (
     Columns,
@@ -148,13 +147,15 @@ def tests_table(name: str, label: str, tests: Sequence[Test], at: int, users: st
         [{**_record(test), "round": at} for test in tests],
         {
             **_TESTED,
-            "effect (d)": lambda one: f"{one['p90_effect']:+.1f}",
-            "p (t)": p_of("p90_p_t"),
-            "p (t), Holm": p_of("adjusted_p"),
-            "p (signed rank)": p_of("p90_p_signed_rank"),
-            f"p for new {users}": p_of("new_devices_p"),
-            f"lower at {LEVEL:g}": lambda one: _verdict(one["adjusted_p"]),
-            "mean error, 95% interval": partial(_interval, "mean"),
+            "effect (d)": "{effect:+.1f}",
+            "p (t)": p_of("p_runs"),
+            "p (t), Holm": p_of("adjusted_p_runs"),
+            "p (signed rank)": p_of("p_signed_rank"),
+            f"p for new {users}": p_of("p_new_devices"),
+            f"lower at {LEVEL:g}": lambda one: _verdict(one["adjusted_p_runs"]),
+            "mean error, 95% interval": partial(
+                interval, keys=("mean_difference", "mean_low", "mean_high")
+            ),
         },
     )
 
@@ -178,7 +179,7 @@ def together_table(name: str, made: Mapping[str, Sequence[Test]]) -> Table:
         {
             "study": "study",
             **_TESTED,
-            "p (t), Holm of the study": p_of("adjusted_p"),
+            "p (t), Holm of the study": p_of("adjusted_p_runs"),
             "p (t), Holm of all": p_of("together_p"),
             f"lower at {LEVEL:g}, of all": lambda one: _verdict(one["together_p"]),
         },
@@ -294,45 +295,21 @@ def _errors(evaluations: Iterable[Evaluation]) -> Numbers:
 
 
 def _record(test: Test) -> Record:
-    return {
-        "family": test.family,
-        "method": test.tail.method,
-        "seeds": test.tail.pairs,
-        **_numbers("p90", test.tail),
-        **_numbers("mean", test.mean),
-        "adjusted_p": test.tail.adjusted_p_seeds,
-        "new_devices_p": test.tail.new_devices_p,
-    }
-
-
-def _interval(name: str, one: Record) -> str:
-    """A difference in points with its interval."""
-    low, high = one[f"{name}_low"], one[f"{name}_high"]
-    return f"{one[f'{name}_difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
+    """With the keys of other comparisons, and the mean error's difference."""
+    mean = record_of(test.mean)
+    of_mean = {f"mean_{key}": mean[key] for key in ("difference", "low", "high")}
+    return {"family": test.family, **record_of(test.tail), **of_mean}
 
 
 _TESTED: Final[Columns] = {
     "family": "family",
     "method": "method",
-    "90th percentile, 95% interval": partial(_interval, "p90"),
+    "90th percentile, 95% interval": partial(interval, keys=("difference", "low", "high")),
 }
 
 
 def _verdict(p: float) -> str:
     return "lower" if p < LEVEL else "no"
-
-
-def _numbers(name: str, one: Comparison) -> dict[str, float]:
-    """Differences in points."""
-    seeds = present(one.seeds)
-    return {
-        f"{name}_difference": 100 * seeds.mean,
-        f"{name}_low": 100 * seeds.low,
-        f"{name}_high": 100 * seeds.high,
-        f"{name}_p_t": seeds.p,
-        f"{name}_p_signed_rank": seeds.p_signed_rank,
-        f"{name}_effect": seeds.effect,
-    }
 
 
 def draw_headline(arms: Arms, at: int) -> Figure:
@@ -388,9 +365,9 @@ def draw_tests(tests: Sequence[Test], at: int) -> Figure:
     names = []
     for row, test in enumerate(reversed(tests)):
         names.append(f"{test.tail.method}, {test.family}")
-        tail = _record(test)
-        mean, low, high = (tail[f"p90_{key}"] for key in ("difference", "low", "high"))
-        counts = tail["adjusted_p"] < LEVEL
+        tail = record_of(test.tail)
+        mean, low, high = (100 * tail[key] for key in ("difference", "low", "high"))
+        counts = tail["adjusted_p_runs"] < LEVEL
         colour = LineStyle(0).colour if counts else "0.4"
         if not np.isfinite(high - low):  # it has no ends to draw, so it crosses the whole panel
             panel.axhline(row, color="0.4", linewidth=1.2)

@@ -37,7 +37,6 @@ from deltafl.sim.reproduce.statistics import Comparison
 from deltafl.sim.reproduce.tasks import DATA_SETS, Chosen, Task, choose_tasks
 from deltafl.sim.run.algorithms import keeps_enough
 
-_P_DIGITS: Final = 3
 _SIZES: Final = ("classes", "train_devices", "test_devices", "median", "min", "max")
 _EXPOSED: Final = "not private at this cohort"
 _P_VALUES: Final = (
@@ -81,7 +80,6 @@ class ErrorTable(Experiment):
                 f"{self.name}-{one.task.name}-tests",
                 f"{self.title}, {one.label}: every method against {FEDAVG.label}",
                 compared[one.label],
-                digits=_P_DIGITS,
             )
             for one in chosen
             if compared[one.label]
@@ -191,25 +189,17 @@ class DataTable(Experiment):
         """Our data beside the paper's."""
         del finished
         chosen = choose_tasks(request, self.tasks)
-        rows, records = [], []
+        records = []
         for one in chosen:
             paper = next(data for data in DATA_SETS if data.family == one.task.family)
             published = FORMATS[str(paper.section["format"])].published
             dataset = build_dataset(config_of(request, one, FEDAVG, 1).data)
-            counted = beside_paper(measured(dataset), published)[: len(_SIZES)]
-            ours, theirs = ([each[place] for each in counted] for place in (1, 2))
-            rows.append((one.data.name, *(f"{size:g}" for size in ours)))
-            rows.append((f"{one.task.family}, paper", *(f"{size:g}" for size in theirs)))
-            records.append(
-                {
-                    "data": one.data.name,
-                    "stand_in": one.data.is_stand_in,
-                    **dict(zip(_SIZES, ours, strict=True)),
-                    **{f"published_{k}": v for k, v in zip(_SIZES, theirs, strict=True)},
-                }
-            )
-        columns = ("data", *(key.replace("_", " ") for key in _SIZES))
-        table = Table(self.name, self.title, columns, tuple(rows), tuple(records))
+            counted = beside_paper(measured(dataset), published)
+            _, ours, theirs = zip(*counted[: len(_SIZES)], strict=True)
+            for name, sizes in ((one.data.name, ours), (f"{one.task.family}, paper", theirs)):
+                records.append({"data": name, **dict(zip(_SIZES, sizes, strict=True))})
+        columns = {"data": "data", **{key.replace("_", " "): f"{{{key}:g}}" for key in _SIZES}}
+        table = Table.of(self.name, self.title, records, columns)
         notes = (
             "Median, min and max are of the points per train device; the paper's median of "
             "Shakespeare, 1288, is that of all roles.",

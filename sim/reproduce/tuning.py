@@ -145,15 +145,17 @@ class GridSearch(Experiment):
         return Report(tuple(tables), notes=tuple(notes))
 
 
-@dataclass(frozen=True, slots=True)
 class Tuning(GridSearch):
-    """The grids of one task.
+    """The grids of one task."""
 
-    Attributes:
-        what: is tuned, `RATE`, `L2` or both.
-    """
+    __slots__ = ()
 
-    what: tuple[str, ...] = ()
+    @property
+    def what(self) -> tuple[str, ...]:
+        """What is tuned: the rate and, of a linear model, λ."""
+        (task,) = self.tasks
+        has_l2 = "l2" in task.settings.get("training", {}) and task.model == "linear"
+        return (RATE, L2) if has_l2 else (RATE,)
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """The grids, what to choose, and what differs from the paper."""
@@ -182,15 +184,9 @@ class Tuning(GridSearch):
 
 
 def tuning_of(task: Task) -> Tuning:
-    """The tuning of a task: its rate and, of a linear model, its λ."""
-    has_l2 = "l2" in task.settings.get("training", {}) and task.model == "linear"
-    return Tuning(
-        f"tune-{task.name}",
-        f"Tuning of {task.title}",
-        "arXiv 2002.11223, Section 5 and Appendix C.2.2",
-        (task,),
-        what=(RATE, L2) if has_l2 else (RATE,),
-    )
+    """The tuning of a task."""
+    source = "arXiv 2002.11223, Section 5 and Appendix C.2.2"
+    return Tuning(f"tune-{task.name}", f"Tuning of {task.title}", source, (task,))
 
 
 _Tried: TypeAlias = Iterator[tuple[Method, dict[str, float], dict[str, Any]]]

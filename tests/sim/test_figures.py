@@ -33,7 +33,7 @@ from deltafl.sim.reproduce.mixture import (
     solve_dual,
     violations,
 )
-from deltafl.sim.reproduce.round_figures import course, every
+from deltafl.sim.reproduce.round_figures import course
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.settings.config_io import build_config
 
@@ -234,7 +234,7 @@ def test_the_period_is_a_setting_of_the_run():
         "Δ-FL θ=0.5, T_η=10": 10,
     }
     assert all(cell.config.federation.theta == Fraction(1, 2) for cell in cells[2:])
-    chosen = BY_NAME["fig17"].cells(request(methods=(every(5).key, "fedavg")))
+    chosen = BY_NAME["fig17"].cells(request(methods=("delta-fl-0.5-every-5", "fedavg")))
     assert [cell.method for cell in chosen[::2]] == ["Δ-FL θ=0.5, T_η=5", "FedAvg"]
 
 

@@ -508,7 +508,7 @@ class TestCommand:
         for experiment in EXPERIMENTS:
             (line,) = [line for line in lines if line.split()[:1] == [experiment.name]][:1]
             assert experiment.source in line
-        assert any(line.startswith("  fig3 ") and line.endswith("no data") for line in lines)
+        assert any(line.startswith("  fig3 ") and line.endswith("data: none") for line in lines)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -105,7 +105,7 @@ class TestErrorTable:
         tests = report_of(tmp_path, "table2", lambda cell: tail(cell, better=better)).tables[1]
         row = dict(zip(tests.columns, tests.rows[1], strict=True))
         assert row["method"] == "Δ-FL θ=0.5"
-        assert row["p over runs, Holm"] == "0.250"  # three equal differences
+        assert row["p over runs, Holm"] == "0.2500"  # three equal differences
         assert row["difference over devices (points) [95%]"].startswith("-") == better
 
     def test_every_method_is_compared_with_fedavg(self, tmp_path):
