@@ -23,7 +23,7 @@ import numpy as np
 
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.quantile.registry import QUANTILE_METHODS
-from deltafl.protocol.registry import load
+from deltafl.protocol.registry import Entry
 from deltafl.secagg.errors import PeerError, Refusal, SecAggError
 from deltafl.secagg.params import GraphKind
 from deltafl.sim.errors import RunError, UserError
@@ -133,8 +133,9 @@ def command(
         words = {name: one for name, one in defaults.items() if isinstance(one, StrEnum)}
         try:
             fields = given | {name: type(one)(given[name]) for name, one in words.items()}
-            make: Any = load(measure) if isinstance(measure, str) else measure
-            report: Report = make(kind(**fields))
+            case = kind(**fields)
+            found: Any = Entry(measure).make(case) if isinstance(measure, str) else measure(case)
+            report: Report = found
         except (SecAggError, ProtocolError, UserError, ValueError) as error:
             print(f"deltafl: {error}{_remedy(error, given)}", file=sys.stderr)
             return 2

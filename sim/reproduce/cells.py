@@ -62,7 +62,7 @@ def key_of(config: RunConfig, seen: dict[str, bytes] | None = None) -> str:
     digest.update(to_toml(config).encode())
     for path in (config.data.source, config.data.vectors):
         if path not in seen:
-            seen[path] = "".join(files_of(Path(path))).encode() if path else b""
+            seen[path] = "".join(_files(Path(path))).encode() if path else b""
         digest.update(seen[path])
     return digest.hexdigest()[:_KEY_DIGITS]
 
@@ -227,7 +227,7 @@ def _log(place: RunDirectory) -> Path:
     return place.path.with_suffix(".log")
 
 
-def files_of(source: Path) -> Iterator[str]:
+def _files(source: Path) -> Iterator[str]:
     """Name, size and time of every file of a data set; nothing for data that is no file."""
     paths = sorted(source.rglob("*")) if source.is_dir() else [source]
     for path in filter(Path.is_file, paths):

@@ -28,15 +28,6 @@ from deltafl.sim.reproduce.statistics import (
 )
 
 _RESAMPLING_SEED: Final = 0
-_SAME: Final = ("low", "high", "effect", "p_signed_rank", "p_sign", "smallest_p", "p_new_devices")
-_OF_SEEDS: Final = {"difference": "mean", "p_runs": "p", **dict(zip(_SAME, _SAME, strict=True))}
-_OF_DEVICES: Final = {
-    "device_difference": "difference",
-    "device_low": "low",
-    "device_high": "high",
-    "p_devices": "p",
-}
-"""From the key of a record to the field of what was compared over seeds, or over devices."""
 
 
 class Met(NamedTuple):
@@ -213,15 +204,7 @@ def comparison_table(
         "p over devices (two-sided)": p_of("p_devices"),
         "p over devices, Holm": p_of("adjusted_p_devices"),
     }
-    table = Table.of(name, title, [record_of(one) for one in compared], columns)
-    filled = [
-        place for place in range(len(columns)) if any(row[place] != NONE for row in table.rows)
-    ]
-    return replace(
-        table,
-        columns=tuple(table.columns[place] for place in filled),
-        rows=tuple(tuple(row[place] for place in filled) for row in table.rows),
-    )
+    return Table.of(name, title, [one.record for one in compared], columns).filled
 
 
 def paper_table(
@@ -301,17 +284,6 @@ def effect_size(value: object) -> str:
     """As in tables; there is none where all differences are equal."""
     known = isinstance(value, float) and math.isfinite(value)
     return f"{value:+.2f}" if known else NONE
-
-
-def record_of(one: Comparison) -> Record:
-    """With full precision, by the keys of tables."""
-    return {
-        **{key: getattr(one, key) for key in ("method", "pairs", "mean", "std", "baseline_mean")},
-        **{key: getattr(one.seeds, field, None) for key, field in _OF_SEEDS.items()},
-        "adjusted_p_runs": one.adjusted_p_seeds,
-        **{key: getattr(one.devices, field, None) for key, field in _OF_DEVICES.items()},
-        "adjusted_p_devices": one.adjusted_p_devices,
-    }
 
 
 def _values(runs: Sequence[Evaluation], percentile: float | None) -> Numbers:

@@ -28,11 +28,9 @@ from deltafl.sim.reproduce.figure import (
     METRICS,
     TEST,
     TRAIN,
-    UNITS,
     Drawn,
     TaskFigure,
     TaskRuns,
-    in_percent,
 )
 
 LITTLE_DATA: Final = {"emnist": 200, "sent140": 100}
@@ -110,13 +108,11 @@ class DeviceFigure(TaskFigure):
 
 
 def _in_its_unit(key: str) -> Callable[[Record], str]:
-    return lambda row: f"{row[key]:.{UNITS[row['split']][2]}f}"
+    return lambda row: f"{row[key]:.{TaskFigure.units[row['split']][2]}f}"
 
 
 class Histograms(DeviceFigure):
     """Histograms over devices: the first method is drawn behind each of the others."""
-
-    __slots__ = ()
 
     numbers = "the distributions in numbers (unweighted)"
     columns: ClassVar = {
@@ -141,7 +137,7 @@ class Histograms(DeviceFigure):
                 _stairs(panel, methods[method], edges, method, behind=False)
             panel.set_xlabel(f"{METRICS[split]}; thin: {_TAIL}th percentile")
             panel.yaxis.set_major_locator(MaxNLocator(integer=True))
-            in_percent(panel.xaxis, split)
+            self.in_percent(panel.xaxis, split)
             panel.legend(frameon=False, fontsize="small")
         # one scale in a row, so that the panels can be compared
         top = max(panel.get_ylim()[1] for panel in row)
@@ -153,7 +149,7 @@ class Histograms(DeviceFigure):
         """Mean and percentiles."""
         records = []
         for (split, method), devices in values.groupby(["split", "method"], sort=False):
-            scale, unit, _ = UNITS[split]
+            scale, unit, _ = TaskFigure.units[split]
             found = devices["value"].to_numpy() * scale
             of = {"split": split, "metric": unit, "method": method, "devices": len(found)}
             percentiles = np.percentile(found, PERCENTILES).tolist()
@@ -173,7 +169,7 @@ def _stairs(axes: Axes, devices: pd.DataFrame, edges: Numbers, label: str, *, be
 
 
 def _number(split: str, value: float | None) -> str:
-    scale, _, digits = UNITS[split]
+    scale, _, digits = TaskFigure.units[split]
     return NONE if value is None else f"{scale * value:.{digits}f}"
 
 
@@ -184,8 +180,6 @@ def _with_little_data(row: Record) -> str:
 
 class Scatter(DeviceFigure):
     """Scatter plots over devices: a row for each split, a panel for each method."""
-
-    __slots__ = ()
 
     numbers = "spread over devices"
     columns: ClassVar = {
@@ -210,7 +204,7 @@ class Scatter(DeviceFigure):
             of = f"samples on the {'training' if split == TRAIN else 'test'} device"
             ylim = (0, 1.05 * highest or 1)  # one in a row
             titled(panel, method, legend=False, xlabel=of, ylim=ylim)
-            in_percent(panel.yaxis, split)
+            self.in_percent(panel.yaxis, split)
         row[0].set_ylabel(METRICS[split])
 
     def spread(self, task: TaskRuns, values: pd.DataFrame) -> list[Record]:

@@ -1,7 +1,7 @@
 """What experiments are made of: requests, runs, tables and reports."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -123,6 +123,13 @@ class Table:
         """
         rows = tuple(tuple(_cell(one, how) for how in columns.values()) for one in records)
         return cls(name, title, tuple(columns), rows, tuple(records))
+
+    @property
+    def filled(self) -> "Table":
+        """The same without columns that are empty in every row."""
+        kept = [n for n, column in enumerate(zip(*self.rows, strict=True)) if {*column} - {NONE}]
+        rows = tuple(tuple(row[n] for n in kept) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[n] for n in kept), rows=rows)
 
     @classmethod
     def wide(

@@ -57,8 +57,6 @@ _WHAT: Final = (
 class Headline(Experiment):
     """The declared tests, errors over rounds, and who gains and who loses."""
 
-    __slots__ = ()
-
     def cells(self, request: Request) -> Sequence[Cell]:
         """Both families, seeds varying slowest, so that an interrupted run has whole seeds."""
         cells = []
@@ -127,8 +125,6 @@ def _wanted(request: Request, study: Study) -> list[tuple[str, Method]]:
 class HeadlineTuning(GridSearch):
     """Every method on its grid, on devices that are never tested, and what to choose."""
 
-    __slots__ = ()
-
     def settings(self, request: Request, study: Study) -> list[tuple[Method, Setting]]:
         """Every method that is asked for at every point of its grid."""
         methods = choose_methods(request.methods, study.tuned)
@@ -150,8 +146,6 @@ class HeadlineTuning(GridSearch):
 
 class HeadlineRates(HeadlineTuning):
     """FedAvg's errors at constant rates, and the small rate. No other method is looked at."""
-
-    __slots__ = ()
 
     def settings(self, request: Request, study: Study) -> list[tuple[Method, Setting]]:
         """FedAvg at each rate."""

@@ -16,7 +16,7 @@ from deltafl.fl.metrics import tenth_of
 from deltafl.sim.charts.chart import LineStyle, Numbers
 from deltafl.sim.charts.files import dot_style, line_style, new_figure, titled
 from deltafl.sim.record.evaluations import Evaluation
-from deltafl.sim.reproduce.comparison import compare_runs, corrected, interval, p_of, record_of
+from deltafl.sim.reproduce.comparison import compare_runs, corrected, interval, p_of
 from deltafl.sim.reproduce.declared import LEVEL, PERCENTILE, SMALL_STEPS, Study
 from deltafl.sim.reproduce.experiment import (
     Columns,
@@ -296,9 +296,9 @@ def _errors(evaluations: Iterable[Evaluation]) -> Numbers:
 
 def _record(test: Test) -> Record:
     """With the keys of other comparisons, and the mean error's difference."""
-    mean = record_of(test.mean)
+    mean = test.mean.record
     of_mean = {f"mean_{key}": mean[key] for key in ("difference", "low", "high")}
-    return {"family": test.family, **record_of(test.tail), **of_mean}
+    return {"family": test.family, **test.tail.record, **of_mean}
 
 
 _TESTED: Final[Columns] = {
@@ -365,7 +365,7 @@ def draw_tests(tests: Sequence[Test], at: int) -> Figure:
     names = []
     for row, test in enumerate(reversed(tests)):
         names.append(f"{test.tail.method}, {test.family}")
-        tail = record_of(test.tail)
+        tail = test.tail.record
         mean, low, high = (100 * tail[key] for key in ("difference", "low", "high"))
         counts = tail["adjusted_p_runs"] < LEVEL
         colour = LineStyle(0).colour if counts else "0.4"

@@ -192,8 +192,6 @@ def draw_mixtures(number: int, theta: Fraction, rng: np.random.Generator) -> Num
 class MixtureFigure(Experiment):
     """Figure 3 as an experiment; it needs no training."""
 
-    __slots__ = ()
-
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:  # noqa: ARG002
         """Solve the three triangles, draw the obtuse one, and say what does not hold."""
         found = {

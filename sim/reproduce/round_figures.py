@@ -43,12 +43,10 @@ from deltafl.sim.reproduce.figure import (
     METRICS,
     TEST,
     TRAIN,
-    UNITS,
     Drawn,
     Seeds,
     TaskFigure,
     TaskRuns,
-    in_percent,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, varied
 
@@ -184,7 +182,7 @@ class Curves(TaskFigure):
                     _draw_line(panel, x, found.of(split, statistic), number, method)
                 titled(panel, describe(statistic), legend=False, xlabel=axis)
                 panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-                in_percent(panel.yaxis, split, None)
+                self.in_percent(panel.yaxis, split, None)
             row[0].set_ylabel(measure)
         panels[0][0].legend(frameon=False, fontsize="small")
         figure.suptitle(task.heading, fontsize="medium")
@@ -192,7 +190,7 @@ class Curves(TaskFigure):
 
 
 def _last(task: TaskRuns, method: str, found: Course, split: str) -> Record:
-    scale, unit, _ = UNITS[split]
+    scale, unit, _ = TaskFigure.units[split]
     numbers = {one: found.of(split, one)[:, -1] * scale for one in STATISTICS}
     return task.record(
         method=method,
@@ -205,8 +203,6 @@ def _last(task: TaskRuns, method: str, found: Course, split: str) -> Record:
 
 class Kept(TaskFigure):
     """Devices kept per round, as far as servers know: one that only sees sums need not."""
-
-    __slots__ = ()
 
     numbers = "over all rounds and seeds"
     columns: ClassVar = {

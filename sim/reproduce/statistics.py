@@ -16,9 +16,9 @@ were declared so before their runs.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,18 @@ RESAMPLES: Final = 2000
 _CHUNK: Final = 1 << 22  # numbers drawn at a time, so that large populations fit into memory
 _EXACT_SEEDS: Final = 12  # 2^12 sign patterns are enumerated; beyond, the normal approximation
 _ROUNDING: Final = 2.0**-40  # of the largest value: what rounding leaves of equal differences
+
+
+_OWN: Final = ("method", "pairs", "mean", "std", "baseline_mean")
+_SAME: Final = ("low", "high", "effect", "p_signed_rank", "p_sign", "smallest_p", "p_new_devices")
+_OF_SEEDS: Final = {"difference": "mean", "p_runs": "p", **dict(zip(_SAME, _SAME, strict=True))}
+_OF_DEVICES: Final = {
+    "device_difference": "difference",
+    "device_low": "low",
+    "device_high": "high",
+    "p_devices": "p",
+}
+"""From the key of a record to the field of what was compared over seeds, or over devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +146,17 @@ class Comparison:
     devices: DeviceComparison | None = None
     adjusted_p_seeds: float | None = None
     adjusted_p_devices: float | None = None
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """All of it under the keys of tables; differences are not scaled."""
+        return {
+            **{key: getattr(self, key) for key in _OWN},
+            **{key: getattr(self.seeds, field, None) for key, field in _OF_SEEDS.items()},
+            "adjusted_p_runs": self.adjusted_p_seeds,
+            **{key: getattr(self.devices, field, None) for key, field in _OF_DEVICES.items()},
+            "adjusted_p_devices": self.adjusted_p_devices,
+        }
 
     @property
     def estimate(self) -> Estimate | None:

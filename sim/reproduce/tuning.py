@@ -38,7 +38,6 @@ from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.own_files import write_file
-from deltafl.sim.reproduce.cells import files_of
 from deltafl.sim.reproduce.experiment import (
     Cell,
     Columns,
@@ -109,8 +108,6 @@ class Grid(NamedTuple):
 class GridSearch(Experiment):
     """Methods at every point of their grids, and what to choose."""
 
-    __slots__ = ()
-
     @abstractmethod
     def grids(self, request: Request) -> Iterator[Grid]:
         """What is tried."""
@@ -148,8 +145,6 @@ class GridSearch(Experiment):
 class Tuning(GridSearch):
     """The grids of one task."""
 
-    __slots__ = ()
-
     @property
     def what(self) -> tuple[str, ...]:
         """What is tuned: the rate and, of a linear model, λ."""
@@ -159,7 +154,7 @@ class Tuning(GridSearch):
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """The grids, what to choose, and what differs from the paper."""
-        report = GridSearch.report(self, request, finished)
+        report = super().report(request, finished)
         notes = notes_of(request, [self._one(request)], [FEDAVG])
         return replace(report, notes=(*report.notes, *notes))
 
@@ -301,7 +296,9 @@ def divide(data: DataConfig, share: Fraction, out: Path) -> Parts:
     Raises:
         ConfigError: the data cannot be used, or their settings contradict each other.
     """
-    seen = [*files_of(Path(data.source))]
+    source = Path(data.source)
+    files = sorted(source.rglob("*")) if source.is_dir() else [source]
+    seen = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in files if one.exists()]
     digest = hashlib.sha256(repr((data, share, seen)).encode()).hexdigest()[:16]
     folder = out.resolve() / "parts"
     is_text = data.format == _TEXT

@@ -297,13 +297,13 @@ class TestKeys:
         wanted = request(data={"unipen62": tmp_path / "u.npz"}, seeds=3, rounds=2)
         cells = make_cells(wanted, choose_tasks(wanted, (LINEAR,)), DELTA_FL)
         looks = []
-        files = cells_module.files_of
+        files = cells_module._files
 
         def look(path):
             looks.append(path)
             return files(path)
 
-        monkeypatch.setattr(cells_module, "files_of", look)
+        monkeypatch.setattr(cells_module, "_files", look)
         places = directories_of(cells, tmp_path)
         assert [place.path.name for place in places] == [key_of(cell.config) for cell in cells]
         assert len(looks) == 1 + len(cells)  # once for all, and once for each asked by itself
