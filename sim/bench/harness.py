@@ -76,7 +76,7 @@ FLAGS: Final = {
     ),
     "private": Flag("measure the overhead of privacy, without peers"),
     "processes": Flag("processes of devices", "P", _ANY),
-    "queries": Flag("most sums of the search", "Q", _ANY),
+    "queries": Flag("most sums of the search", "Q", within("[1, 4095]")),
     "repeats": Flag("times that each is measured, in turns", "R", _ANY),
     "rounds": Flag("rounds", "R", within("[1, 1000000]")),
     "samples": Flag("samples of a client", "N", _ANY),
