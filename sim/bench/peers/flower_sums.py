@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module, metadata
 from statistics import median
-from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -123,6 +122,18 @@ def measure(
         "total_cpu_s": total,
         "max_error": float(np.abs(aggregate - mean).max()),
     }
+
+
+class _Device:
+    """A client whose training is done: `fit`, which flwr looks for in the class, hands it out."""
+
+    def __init__(self, result: OfFlower) -> None:
+        self._result = result
+
+    def fit(self, instructions: object) -> OfFlower:
+        """Return the update."""
+        del instructions
+        return self._result
 
 
 class _MemoryGrid:
@@ -232,11 +243,8 @@ def _devices(
     dim: int,
     vanishing: frozenset[int],
     generator: np.random.Generator,
-) -> tuple[dict[int, SimpleNamespace], npt.NDArray[np.float64]]:
-    """Draw an update per device, float32 in [0, 1); the devices and the survivors' mean.
-
-    A device's training is done: it hands out its update, whatever the model.
-    """
+) -> tuple[dict[int, _Device], npt.NDArray[np.float64]]:
+    """Draw an update per device, float32 in [0, 1); the devices and the survivors' mean."""
     common = flwr.common
     devices, total = {}, np.zeros(dim)
     for node in nodes:
@@ -249,13 +257,11 @@ def _devices(
             num_examples=1,
             metrics={},
         )
-        devices[node] = SimpleNamespace(fit=lambda _, ready=result: ready)
+        devices[node] = _Device(result)
     return devices, total / (len(nodes) - len(vanishing))
 
 
-def _client_app(
-    flwr: OfFlower, devices: dict[int, SimpleNamespace], neighbours: int | None
-) -> OfFlower:
+def _client_app(flwr: OfFlower, devices: dict[int, _Device], neighbours: int | None) -> OfFlower:
     mods = flwr.client.mod
     mod = mods.secagg_mod if neighbours is None else mods.secaggplus_mod
     return flwr.clientapp.ClientApp(lambda context: devices[context.node_id], mods=[mod])
