@@ -87,11 +87,10 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "bench.sim_flags",
         "the simulator compared with other simulators, or private rounds with non-private ones",
     ),
-    ("bench", "votes"): (
-        "bench.votes",
-        "the cost of checking the search for the threshold, and of proving votes, per query",
+    ("bench", "round"): (
+        "bench.round_flags",
+        "the cost of one round of private Δ-FL, without training",
     ),
-    ("bench", "round"): ("bench.round", "the cost of one round of private Δ-FL, without training"),
 }
 """Commands with their own arguments: command words, module, help text. A module is imported only
 when its command is called, so that help is instant; it lies in `deltafl.sim`, and has

@@ -9,52 +9,21 @@ import resource
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
-from fractions import Fraction
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
-from deltafl.fl.objectives import PLAIN, LocalObjective
-from deltafl.fl.strategies.base import TrainingState
-from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
-from deltafl.fl.vectors import Vector
-from deltafl.protocol.policy import RoundPolicy
-from deltafl.protocol.quantile.registry import default_max_queries
-from deltafl.protocol.quantile.search import SearchParams
-from deltafl.protocol.sessions import Sessions
 from deltafl.sim.bench.audit_flags import AuditBenchmark
-from deltafl.sim.bench.harness import MOST_PIVOTS, Report, timed
-from deltafl.sim.cohort.masked import MaskedRounds
-from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.bench.harness import Report, timed
+from deltafl.sim.bench.round import made_up_devices
+from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
-from deltafl.sim.cohort.work import device_objects
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_mb
 from deltafl.sim.record.record import write_record
 from deltafl.sim.record.transcript import TranscriptWriter
-
-_MAX_SAMPLES: Final = 400
-_UPDATE_SCALE: Final = 0.01
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _RandomDevice:
-    """A device that has something to say, and learns nothing."""
-
-    id: int
-    weight: int
-    generator: np.random.Generator
-
-    def loss(self, model: Vector) -> float:
-        del model
-        return float(self.generator.gamma(2, 0.5))
-
-    def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
-        del objective
-        noise: Vector = self.generator.normal(0, _UPDATE_SCALE, model.shape).astype(np.float32)
-        return noise
+from deltafl.sim.run.algorithms import build_rounds, strategy_of
 
 
 def measure(benchmark: AuditBenchmark) -> Report:
@@ -85,23 +54,16 @@ def measure(benchmark: AuditBenchmark) -> Report:
 
 
 def _record(benchmark: AuditBenchmark, path: Path) -> None:
-    seeds = Seeds(benchmark.seed)
-    generator = seeds.generator(Purpose.COHORT)
-    devices = device_objects(
-        _RandomDevice(index, int(generator.integers(1, _MAX_SAMPLES)), generator)
-        for index in range(benchmark.clients)
-    )
+    config, devices = benchmark.each.config(), made_up_devices(benchmark.each)
+    strategy, seeds = strategy_of(config), Seeds(benchmark.seed)
     with write_record(path) as record:
         transcript = TranscriptWriter(record, benchmark.transcript)
-        search = SearchParams(default_max_queries(benchmark.method))
-        strategy = PrivateDeltaFL(Fraction(1, 2), Encoding(benchmark.method, search))
-        policy = RoundPolicy(max_pivots=MOST_PIVOTS, max_mm_pivots_per_device=Fraction(MOST_PIVOTS))
-        masked = MaskedRounds(Sessions(policy, graph=benchmark.graph), observer=transcript)
-        state = TrainingState(np.zeros(benchmark.dim, dtype=np.float32))
+        rounds = build_rounds(config, transcript)
+        state = strategy.init(np.zeros(benchmark.dim, dtype=np.float32), benchmark.clients)
         for number in Bar(range(1, benchmark.rounds + 1), desc="recording"):
             transcript.begin_round(number, devices.weights)
-            cohort = SimulatedCohort(devices, state.round, seeds, masked)
+            cohort = SimulatedCohort(devices, state.round, seeds, rounds)
             state, report = strategy.apply(state, cohort)
-            transcript.end_round(report.aborted)
+            transcript.end_round(getattr(report, "aborted", None))
         transcript.finish(benchmark.rounds)
         record.keep()

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from deltafl.secagg import GraphKind
-from deltafl.sim.bench.harness import Report, command
+from deltafl.sim.bench.harness import command
+from deltafl.sim.bench.round_flags import RoundBenchmark
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +19,17 @@ class AuditBenchmark:
     graph: GraphKind = GraphKind.SPARSE
     seed: int = 1
 
-
-def _measured(benchmark: AuditBenchmark) -> Report:
-    from deltafl.sim.bench.audit import measure
-
-    return measure(benchmark)
+    @property
+    def each(self) -> RoundBenchmark:
+        """Its rounds, whose searches are as long as they need to be."""
+        return RoundBenchmark(
+            self.clients, self.dim, self.method, queries=0, graph=self.graph, seed=self.seed
+        )
 
 
 add_arguments, main = command(
     AuditBenchmark,
-    _measured,
+    "deltafl.sim.bench.audit:measure",
     "Record rounds of simulated devices that do not train, audit the transcript, and print the "
     "cost: total seconds, seconds per round, and peak memory.",
 )

@@ -17,14 +17,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.quantile.registry import QUANTILE_METHODS
+from deltafl.protocol.registry import Entry
 from deltafl.secagg.errors import PeerError, Refusal, SecAggError
-from deltafl.secagg.params import MAX_SLOTS, GraphKind
+from deltafl.secagg.params import GraphKind
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.settings.config import BACKENDS
@@ -60,7 +61,7 @@ FLAGS: Final = {
     "backend": Flag("backend of our simulator", choices=BACKENDS),
     # more would fill the memory, or never end
     "clients": Flag("devices", kind=within("[2, 100000]")),
-    "dim": Flag("numbers in a device's vector, or in its update", "D", _ANY),
+    "dim": Flag("numbers in a device's vector, or in its update", "D", within("[1, 100000000]")),
     "dropout": Flag("share of the devices that vanish", "P", within("[0, 1)", float)),
     "graph": Flag("which devices share masks"),
     "method": Flag("of the search for the threshold", choices=QUANTILE_METHODS),
@@ -73,18 +74,20 @@ FLAGS: Final = {
         "NAME,…",
         lambda text: text.split(","),
     ),
-    "pivots": Flag("of a query of 'histogram'", "B", _ANY),
     "private": Flag("measure the overhead of privacy, without peers"),
     "processes": Flag("processes of devices", "P", _ANY),
-    "queries": Flag("most sums of the search", "Q", _ANY),
+    "queries": Flag("most sums of the search", "Q", within("[1, 4095]")),
     "repeats": Flag("times that each is measured, in turns", "R", _ANY),
     "rounds": Flag("rounds", "R", within("[1, 1000000]")),
     "samples": Flag("samples of a client", "N", _ANY),
+    "search": Flag(
+        "whether devices check the search, and prove their answers",
+        choices=("trusted", "verified", "proved"),
+    ),
     "seed": Flag(
         "seed of all that is made up; keys come from the operating system", "S", within("[0, inf)")
     ),
     "signed": Flag("devices sign keys, and agree on who is in a sum"),
-    "slots": Flag("secure sums", "T", within(f"[1, {MAX_SLOTS}]")),
     "task": Flag(
         "cnn: ConvNet, 40 clients of 179 images, batch 16; linear: 784 -> 62, 100 clients of "
         "179, batch 10; gru: GRU(128) on 53 symbols, 10 clients of 1288 texts, batch 16",
@@ -94,7 +97,6 @@ FLAGS: Final = {
     "wait": Flag(
         "seconds for an answer (30 if devices vanish, else 600)", "S", within("(0, inf)", float)
     ),
-    "weights": Flag("of devices in the search"),
 }
 """The flags of all benchmarks, by the field that they fill: one name has one meaning."""
 
@@ -104,7 +106,7 @@ _KERNELS: Final = ("OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_C
 
 def command(
     kind: Callable[..., _Case],
-    measure: Callable[[_Case], Report],
+    measure: Callable[[_Case], Report] | str,
     description: str,
     epilog: str | None = None,
 ) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
@@ -112,7 +114,7 @@ def command(
 
     Args:
         kind: makes what is to be measured, of fields that have a flag and a default.
-        measure: measures it.
+        measure: measures it; or where that is, `"module:function"`, so that help loads nothing.
         description: for the command's help, with the epilog behind the flags.
         epilog: the same.
     """
@@ -126,19 +128,21 @@ def command(
         add_quiet(parser)
 
     def main(options: argparse.Namespace) -> int:
-        load = round(os.getloadavg()[0], 2)
+        busy = round(os.getloadavg()[0], 2)
         given = {name: getattr(options, name) for name in defaults}
         words = {name: one for name, one in defaults.items() if isinstance(one, StrEnum)}
         try:
             fields = given | {name: type(one)(given[name]) for name, one in words.items()}
-            report = measure(kind(**fields))
+            case = kind(**fields)
+            found: Any = Entry(measure).make(case) if isinstance(measure, str) else measure(case)
+            report: Report = found
         except (SecAggError, ProtocolError, UserError, ValueError) as error:
             print(f"deltafl: {error}{_remedy(error, given)}", file=sys.stderr)
             return 2
         except RunError as error:
             print(f"deltafl: the benchmark failed: {error}", file=sys.stderr)
             return 1
-        report["machine"] = machine() | {"load": load}
+        report["machine"] = machine() | {"load": busy}
         print(json.dumps(report, indent=2) if options.json else as_text(report))
         return 0
 

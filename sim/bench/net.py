@@ -64,7 +64,7 @@ def measure(benchmark: NetBenchmark) -> Report:
         SecAggError: no session withstands the threat with so few devices.
         RunError: devices did not connect, the round was lost, or a sum is wrong.
     """
-    config, directory = benchmark.config(), benchmark.directory()
+    config, directory = benchmark.remote(), benchmark.directory()
     strategy = strategy_of(config)
     state = strategy.init(np.zeros(benchmark.dim, dtype=np.float32), benchmark.clients)
     params = check_session(config, strategy, state, benchmark.clients)
@@ -139,18 +139,23 @@ def _certificates(folder: Path) -> Tls:
 def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: range) -> None:
     """Be some of the devices until the round is over."""
     allow_connections()
-    server, directory, config = Server(url, trusted), benchmark.directory(), benchmark.config()
+    server, directory, config = Server(url, trusted), benchmark.directory(), benchmark.remote()
     policy, (losses, weights) = policy_of(config), benchmark.losses()
-    first, last = benchmark.vanishing()
+    gone = {index: one.step.slot == 0 for index, one in benchmark.vanishing(2).items()}
     update: Vector = np.full(benchmark.dim, _UPDATE, dtype=np.float32)
 
     def side(index: int) -> "_Device":
         client = ClientId(index)
         work = _Work(losses[index], weights[index], update)
-        gone = index in first if index in first | last else None
         own = OwnIdentity(client, benchmark.identity(index))
-        ledger = MemoryLedger()
-        return _Device(own, directory, policy, ledger, lambda _task, _machine: work, gone=gone)
+        return _Device(
+            own,
+            directory,
+            policy,
+            MemoryLedger(),
+            lambda _task, _machine: work,
+            gone=gone.get(index),
+        )
 
     async def all_of_them() -> None:
         sides = [side(index) for index in share]
@@ -265,14 +270,14 @@ def _check(benchmark: NetBenchmark, model: Vector, report: RoundReport) -> None:
         raise RuntimeError("not a round with a threshold: this is a bug")
     if report.aborted is not None:
         raise RunError(f"the round was lost: {report.aborted}. {_slow(benchmark)}")
-    (losses, weights), gone = benchmark.losses(), frozenset().union(*benchmark.vanishing())
+    (losses, weights), gone = benchmark.losses(), benchmark.vanishing(2)
     late = sum(report.dropped_by_stage.values()) - len(gone)
     if late > 0:
         stages = ", ".join(f"{n} at {stage}" for stage, n in report.dropped_by_stage.items())
         raise RunError(
             f"{late} devices more than asked for were lost ({stages}). {_slow(benchmark)}"
         )
-    least, quantile = report.eta - (report.half_width or 0.0), benchmark.config().quantile
+    least, quantile = report.eta - (report.half_width or 0.0), benchmark.remote().quantile
     grid = LossGrid(quantile.resolution_bits, quantile.loss_bound)
     rounded = [grid.value(grid.tick(loss)[0]) for loss in losses]  # as devices compare them
     kept = [i for i in range(benchmark.clients) if i not in gone and rounded[i] >= least]

@@ -2,36 +2,21 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from statistics import median
-from typing import Final
+from typing import Any
 
-import numpy as np
-
-from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.policy import RoundPolicy
-from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import (
     ClientId,
-    DevicePolicy,
-    GraphKind,
     SessionParams,
     SlotSum,
     Stage,
     Step,
-    Vanish,
-    ring,
-    run_session,
 )
-from deltafl.secagg.ring import Vector
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.bench.harness import Report, timed
-from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.bench.harness import Report, Timed
 from deltafl.sim.record.memory import peak_memory_mb
-
-_DIFFERENT_VECTORS: Final = 8
 
 
 class Stopwatch(NoObserver):
@@ -118,62 +103,18 @@ class Stopwatch(NoObserver):
             "kb_down_per_device": round(self._bytes[True, stage] / devices / 1e3, 6),
         }
 
-
-def session_of(
-    config: RoundConfig, *, graph: GraphKind, signed: bool, seed: int
-) -> tuple[RoundPolicy, SessionParams]:
-    """What devices insist on, and the session; small cohorts and long searches are welcome."""
-    pivots = max(1, config.search.max_queries * config.quantile.num_pivots)
-    policy = RoundPolicy(
-        min_honest_tail=0,
-        min_search_cohort=0,
-        max_pivots=pivots,
-        max_pivots_if_equal=pivots,
-        max_mm_pivots_per_device=Fraction(pivots),
-    )
-    sessions = Sessions(policy, graph=graph, min_cohort=5, signed=signed)
-    return policy, sessions.params(config, b"", Seeds(seed).digest(Purpose.GRAPH))
-
-
-def made_up(params: SessionParams, generator: np.random.Generator) -> dict[ClientId, list[Vector]]:
-    """Vectors of every device, a few in turn: the benchmark's memory is the protocol's."""
-    different = [
-        [
-            ring.to_words(
-                generator.integers(0, 2**slot.ring_bits - 1, slot.length, np.uint64, endpoint=True),
-                slot.ring_bits,
-            )
-            for slot in params.slots
-        ]
-        for _ in range(min(_DIFFERENT_VECTORS, params.num_invited))
-    ]
-    return {ClientId(i): list(different[i % len(different)]) for i in range(params.num_invited)}
-
-
-def play(
-    params: SessionParams,
-    inputs: Mapping[ClientId, list[Vector]],
-    policy: DevicePolicy,
-    vanishing: Mapping[ClientId, Vanish],
-) -> tuple[list[SlotSum], Stopwatch, Report]:
-    """Sum every slot of a session; the sums, what was watched, and a report of it."""
-    watch, bindings = Stopwatch(), [b"benchmark"] * len(params.slots)
-    played = timed(
-        lambda: run_session(
-            params, inputs, bindings, vanishing=vanishing, policy=policy, observer=watch
-        )
-    )
-    server, devices = watch.totals()
-    report: Report = {
-        "neighbours": min(params.degree, params.num_invited - 1),
-        "threshold": params.threshold,
-        "signed": params.signed,
-        "total_cpu_s": round(played.cpu_s, 4),
-        "wall_s": round(played.wall_s, 4),
-        "devices_cpu_s": round(sum(devices), 4),
-        "device_cpu_s": round(median(devices), 6),
-        "server_cpu_s": round(server, 4),
-        "peak_memory_mb": peak_memory_mb(),
-        "by_stage": watch.by_stage(params.num_invited),
-    }
-    return played.result, watch, report
+    def report(self, params: SessionParams, played: Timed[Any]) -> Report:
+        """What a session cost, whose playing was timed."""
+        server, devices = self.totals()
+        return {
+            "neighbours": min(params.degree, params.num_invited - 1),
+            "threshold": params.threshold,
+            "signed": params.signed,
+            "total_cpu_s": round(played.cpu_s, 4),
+            "wall_s": round(played.wall_s, 4),
+            "devices_cpu_s": round(sum(devices), 4),
+            "device_cpu_s": round(median(devices), 6),
+            "server_cpu_s": round(server, 4),
+            "peak_memory_mb": peak_memory_mb(),
+            "by_stage": self.by_stage(params.num_invited),
+        }

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from deltafl.sim.bench.harness import Report, command
+from deltafl.sim.bench.harness import command
 
 _EXAMPLES: Final = """\
 examples:
@@ -17,9 +17,8 @@ examples:
 
 peers: "plain" is the textbook loop in one process with one thread per core. "plain-warm" (only if
 named) is the same after one evaluation, which makes glibc keep freed memory. "flower" is flwr's
-simulation on Ray with one single-threaded actor per core. "pfl" is the simulated backend of
-pfl-research with one single-threaded process per core. flower and pfl need the extra: pip install
-'.[bench]'; pfl needs Python 3.12 or older.
+simulation on Ray with one single-threaded actor per core, and needs the extra: pip install
+'.[bench]'.
 Run this on an otherwise idle machine, and trust ratios more than numbers from a single machine.
 """
 
@@ -39,15 +38,9 @@ class SimulationBenchmark:
     seed: int = 1
 
 
-def _measured(benchmark: SimulationBenchmark) -> Report:
-    from deltafl.sim.bench.sim import measure
-
-    return measure(benchmark)
-
-
 add_arguments, main = command(
     SimulationBenchmark,
-    _measured,
+    "deltafl.sim.bench.sim:measure",
     "Measure client updates per second in synchronous rounds of FedAvg. Our simulator and each "
     "peer take turns on the same samples. With --private, measure instead how much private rounds "
     "cost compared with rounds without secure aggregation. Clients and samples are by default "

@@ -4,11 +4,11 @@ import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from deltafl.sim.errors import UserError
 from deltafl.sim.flags import add_json
-from deltafl.sim.settings.given import add_runs, within
+from deltafl.sim.settings.given import add_flags, add_runs, within
 from deltafl.sim.visible import say, visible
 
 if TYPE_CHECKING:
@@ -41,53 +41,31 @@ examples:
   deltafl compare slow=runs/a fast=runs/b --mean
       runs with names, by the mean of the test error
 
-All p-values are two-sided, and below 0.05 where the 95% interval leaves out 0. Over runs it is a
-paired t test, with Wilcoxon's signed-rank test and the sign test beside it, and says what training
-again would give; over devices it is a paired bootstrap of the devices, and says what others like
-them would see: with one pair, of the two models as they were trained; with several, of new
-trainings, too, so that it is never surer than over runs. Equal differences show no spread: their p
-is that of the signed-rank test, and with fewer than six pairs nothing bounds the difference. "Holm"
-is the p-value after Holm's correction for the number of methods. The effect is the mean difference
-in standard deviations of the differences. Where every pair has a split of its own into training and
-test devices, "p for new devices" is the corrected resampled t test of Nadeau and Bengio (2003). The
-LaTeX table has five columns: the difference is over runs where two or more are paired, else over
-devices, and p is after Holm's correction. --csv has every number.
+All p-values are two-sided, and below 0.05 where the 95% interval leaves out 0: over runs by a
+paired t test, which says what training again would give, and over devices by a paired bootstrap,
+which says what others like them would see; of one pair, it tells two models apart, not two methods.
+"Holm" is p after Holm's correction for the number of methods. The LaTeX table is over runs where
+two or more are paired, else over devices; --csv has every number. What each of them means:
+docs/how-to/p-values-and-latex.md.
 exit codes: 0 success, 2 invalid request.
 """
+
+
+_FLAGS: Final = {
+    "--percentile": ("P", "of the test error over devices (90)", within("[0, 100]", float)),
+    "--level": ("L", "coverage of the intervals (0.95)", within("(0, 1)", float)),
+    "--csv": ("FILE", "write every number here (replaces an earlier table, and no other)", Path),
+    "--latex": ("FILE", "write a LaTeX table of five columns here (likewise)", Path),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
     add_runs(parser)
-    parser.add_argument(
-        "--percentile",
-        type=within("[0, 100]", float),
-        default=90.0,
-        metavar="P",
-        help="compare this percentile of the test error over devices (default: 90)",
-    )
+    add_flags(parser, _FLAGS)
     parser.add_argument(
         "--mean", action="store_true", help="compare the mean of the test error over devices"
-    )
-    parser.add_argument(
-        "--level",
-        type=within("(0, 1)", float),
-        default=0.95,
-        metavar="L",
-        help="coverage of the intervals (default: 0.95)",
-    )
-    parser.add_argument(
-        "--csv",
-        type=Path,
-        metavar="FILE",
-        help="write every number here (replaces an earlier table, and no other file)",
-    )
-    parser.add_argument(
-        "--latex",
-        type=Path,
-        metavar="FILE",
-        help="write a LaTeX table of five columns here (likewise)",
     )
     add_json(parser)
 
@@ -107,10 +85,11 @@ def main(options: argparse.Namespace) -> int:
     _check_outputs(options)
     methods = read_methods(list(dict.fromkeys(options.runs)))
     baseline = _baseline(methods, options.baseline)
-    percentile = None if options.mean else options.percentile
+    tail = 90.0 if options.percentile is None else options.percentile
+    percentile, level = None if options.mean else tail, options.level or 0.95
     try:
         compared, means = (
-            compare_in_pairs(methods, baseline, percentile=one, level=options.level)
+            compare_in_pairs(methods, baseline, percentile=one, level=level)
             for one in (percentile, None)
         )
     except ValueError as error:
@@ -122,22 +101,11 @@ def main(options: argparse.Namespace) -> int:
     title = (
         f"{statistic[:1].upper()}{statistic[1:]}; a difference is a method less {baseline.label}"
     )
-    table = comparison_table(
-        "compare",
-        title,
-        compared,
-        statistic=statistic,
-        level=options.level,
-        is_share=metric == ERROR,
-    )
-    short = paper_table(
-        title,
-        compared,
-        () if percentile is None else means,
-        statistic=what.replace("percentile ", "p"),
-        level=options.level,
-        is_share=metric == ERROR,
-    )
+    how: Any = {"level": level, "is_share": metric == ERROR}
+    table = comparison_table("compare", title, compared, statistic=statistic, **how)
+    also = () if percentile is None else means
+    name = what.replace("percentile ", "p")
+    short = paper_table(title, compared, also, statistic=name, **how)
     for method in methods:
         for run in method.runs.values():
             last, wanted = run.evaluation.round, run.config.federation.rounds

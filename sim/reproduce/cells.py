@@ -9,24 +9,24 @@ nothing but itself.
 
 import contextlib
 import hashlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from deltafl.sim.cohort.hardware import usable_cores
 from deltafl.sim.errors import UserError
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.reproduce.experiment import Cell, Finished
+from deltafl.sim.reproduce.experiment import Cell
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import to_toml
 
@@ -35,38 +35,19 @@ _PATIENCE_S: Final = 20.0  # for a cell that was asked to stop: it writes its ch
 _KEY_DIGITS: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A cell that could not be run.
-
-    Attributes:
-        cell: what was asked for.
-        reason: the last line that it wrote to stderr.
-        log: all of stderr.
-    """
-
-    cell: Cell
-    reason: str
-    log: Path
-
-    def __str__(self) -> str:
-        """The sentence for the person at the terminal."""
-        return f"{self.cell} failed: {self.reason} (all of it: {self.log})"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The outcome of a set of cells.
 
     Attributes:
-        finished: the cells that have a result, in the order in which they were asked for.
-        failures: those that have none.
+        finished: the runs of the cells that have a result, in the order in which they were asked
+            for.
+        failed: why the others that were tried have none: a sentence about each.
         unfinished: those that an interruption left, begun or not.
     """
 
-    finished: tuple[Finished, ...]
-    failures: tuple[Failure, ...]
-    unfinished: tuple[Cell, ...] = ()
+    finished: Mapping[Cell, RunDirectory]
+    failed: Mapping[Cell, str]
+    unfinished: Sequence[Cell] = ()
 
 
 def key_of(config: RunConfig, seen: dict[str, bytes] | None = None) -> str:
@@ -114,33 +95,16 @@ def run_cells(
     jobs = usable_cores() if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"jobs={jobs} is less than 1")
-    places = directories_of(cells, out)
-    waiting = {
-        place.path: (cell, place)
-        for cell, place in zip(cells, places, strict=True)
-        if not place.is_finished
+    places = dict(zip(cells, directories_of(cells, out), strict=True))
+    waiting = {at.path: (cell, at) for cell, at in places.items() if not at.is_finished}
+    reasons = _run([*waiting.values()], jobs, quiet=quiet)
+    finished = {cell: place for cell, place in places.items() if place.is_finished}
+    failed = {
+        cell: f"{cell} failed: {reasons[place.path]} (all of it: {_log(place)})"
+        for cell, place in places.items()
+        if place.path in reasons
     }
-    reasons = _run(list(waiting.values()), jobs, quiet=quiet)
-    finished, failed, unfinished = [], [], []
-    for cell, place in zip(cells, places, strict=True):
-        if place.is_finished:
-            finished.append(Finished(cell, place))
-        elif place.path in reasons:
-            failed.append(Failure(cell, reasons[place.path], _log(place)))
-        else:
-            unfinished.append(cell)
-    return Outcome(tuple(finished), tuple(failed), tuple(unfinished))
-
-
-@dataclass(slots=True)
-class _Running:
-    """A process, and how far it has come."""
-
-    process: subprocess.Popen[bytes]
-    cell: Cell
-    place: RunDirectory
-    core: int | None
-    rounds: int
+    return Outcome(finished, failed, [one for one in places if one not in {*finished, *failed}])
 
 
 def _run(work: Sequence[tuple[Cell, RunDirectory]], jobs: int, *, quiet: bool) -> dict[Path, str]:
@@ -151,11 +115,10 @@ def _run(work: Sequence[tuple[Cell, RunDirectory]], jobs: int, *, quiet: bool) -
     reasons: dict[Path, str] = {}
     if not work:
         return reasons
+    stop = threading.Event()
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     first = os.getpid() % max(1, len(cores))  # or two commands of one job would share a core
-    cores = cores[first:] + cores[:first]
-    queue = list(reversed(work))
-    running: list[_Running] = []
+    taken = itertools.cycle(cores[first:] + cores[:first])
     bar = Bar(
         total=sum(cell.config.federation.rounds for cell, _ in work),
         initial=sum(rounds_done(place) for _, place in work),
@@ -164,66 +127,78 @@ def _run(work: Sequence[tuple[Cell, RunDirectory]], jobs: int, *, quiet: bool) -
         quiet=quiet,
         leave=True,
     )
-    try:
-        with contextlib.suppress(KeyboardInterrupt), bar, _ended_like_interrupted():
-            while queue or running:
-                while queue and len(running) < jobs:
-                    core = _free(cores, [one.core for one in running])
-                    running.append(_start(*queue.pop(), core))
-                for one in list(running):
-                    _follow(one, bar)
-                    if one.process.poll() is not None:
-                        _follow(one, bar)
-                        running.remove(one)
-                        if reason := _reason(one):
-                            reasons[one.place.path] = reason
-                            bar.write(f"deltafl: {one.cell}: {reason}", sys.stderr)
-                        bar.set_description(f"{len(queue) + len(running)} cells left")
-                if running:
-                    time.sleep(_POLL_S)
-    finally:
-        _stop(running)
+
+    def play(cell: Cell, place: RunDirectory) -> None:
+        if stop.is_set():
+            return
+        reason = _played(cell, place, bar, stop)
+        if reason and not stop.is_set():
+            reasons[place.path] = reason
+            bar.write(f"deltafl: {cell}: {reason}", sys.stderr)
+
+    pool = ThreadPoolExecutor(jobs, initializer=lambda: bind(next(taken, None)))
+    with contextlib.suppress(KeyboardInterrupt), bar, _ended_like_interrupted(), pool:
+        try:
+            for each in [pool.submit(play, *one) for one in work]:
+                each.result()
+        finally:
+            stop.set()
     return reasons
 
 
-def _free(cores: Sequence[int], taken: Sequence[int | None]) -> int | None:
-    """The core that the fewest running cells have; None where the system has no such choice."""
-    return min(cores, key=taken.count, default=None)
+def bind(core: int | None) -> None:
+    """Give a thread, and the processes that it starts, one core, where the system has such a thing.
+
+    They count their threads by it, so that no result depends on how many run at a time.
+    """
+    if core is not None:
+        os.sched_setaffinity(0, {core})
 
 
-def _start(cell: Cell, place: RunDirectory, core: int | None) -> _Running:
+def _played(cell: Cell, place: RunDirectory, bar: Bar, stop: threading.Event) -> str | None:
+    """Run a cell, or as much as there is time for; why it did not succeed, None if it did."""
     if not place.record.exists():
         with place.claim(cell.config, resume=True):  # so it has its settings
             pass
     # -P: a folder called sim where the person stands must not be taken for this package
     program = [sys.executable, "-P", "-m", "deltafl"]
     command = [*program, "run", "--out", str(place.path), "--resume", "--no-plots", "--quiet"]
-    with _log(place).open("wb") as log, _bound_to(core):
+    log, done = _log(place), rounds_done(place)
+    with log.open("wb") as written:
         process = subprocess.Popen(  # noqa: S603 (this interpreter and paths of ours)
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=log,
+            stderr=written,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
-    return _Running(process, cell, place, core, rounds_done(place))
+    while process.poll() is None and not stop.wait(_POLL_S):
+        now = rounds_done(place)
+        bar.update(max(0, now - done))
+        done = max(now, done)
+    bar.update(max(0, rounds_done(place) - done))
+    code = process.poll()
+    if code is None:
+        _end(process)
+        return None
+    if code == 0 and place.is_finished:
+        log.unlink(missing_ok=True)
+        return None
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if code < 0:
+        return f"it was killed by signal {-code}"
+    return lines[-1].removeprefix("deltafl: ") if lines else f"it ended with exit code {code}"
 
 
-@contextlib.contextmanager
-def _bound_to(core: int | None) -> Iterator[None]:
-    """Give the processes that start here one core.
-
-    They count their threads by it, so that no result depends on how many run at a time.
-    """
-    if core is None:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End it as Ctrl-C would."""
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGINT)
     try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+        process.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 @contextlib.contextmanager
@@ -237,38 +212,6 @@ def _ended_like_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _follow(one: _Running, bar: Bar) -> None:
-    now = rounds_done(one.place)
-    bar.update(max(0, now - one.rounds))
-    one.rounds = max(now, one.rounds)
-
-
-def _reason(one: _Running) -> str | None:
-    """Why a process that has ended did not succeed; None if it did."""
-    log = _log(one.place)
-    code = one.process.returncode
-    if code == 0 and one.place.is_finished:
-        log.unlink(missing_ok=True)
-        return None
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    if code < 0:
-        return f"it was killed by signal {-code}"
-    return lines[-1].removeprefix("deltafl: ") if lines else f"it ended with exit code {code}"
-
-
-def _stop(running: Sequence[_Running]) -> None:
-    """End what still runs, as Ctrl-C would."""
-    for one in running:
-        with contextlib.suppress(ProcessLookupError):
-            one.process.send_signal(signal.SIGINT)
-    for one in running:
-        try:
-            one.process.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            one.process.kill()
-            one.process.wait()
 
 
 def rounds_done(place: RunDirectory) -> int:
@@ -286,12 +229,7 @@ def _log(place: RunDirectory) -> Path:
 
 def _files(source: Path) -> Iterator[str]:
     """Name, size and time of every file of a data set; nothing for data that is no file."""
-    if source.is_file():
-        paths = [source]
-    elif source.is_dir():
-        paths = sorted(path for path in source.rglob("*") if path.is_file())
-    else:
-        return
-    for path in paths:
+    paths = sorted(source.rglob("*")) if source.is_dir() else [source]
+    for path in filter(Path.is_file, paths):
         status = path.stat()
         yield f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n"

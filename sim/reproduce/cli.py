@@ -31,19 +31,19 @@ _ROBUST: Final = "robust"
 
 _INTERRUPTED: Final = 130
 
-_GIVEN_BY: Final = {
-    "experiments": "deltafl reproduce NAME",
-    "tasks": "--models takes the model, or the full name of the task",
-    "data": "--data NAME=PATH, or --data NAME of one with a source",
-    "methods": "--methods",
-}
 _LISTED: Final = {
-    "experiments": ("name", "title", "source", "data"),
-    "tasks": ("name", "title", "family", "model"),
-    "data": ("name", "title", "family", "is_stand_in", "source"),
-    "methods": ("key", "label", "constants"),
+    "experiments": ("deltafl reproduce NAME", ("name", "title", "source", "data")),
+    "tasks": (
+        "--models takes the model, or the full name of the task",
+        ("name", "title", "family", "model"),
+    ),
+    "data": (
+        "--data NAME=PATH, or --data NAME of one with a source",
+        ("name", "title", "family", "stands_for", "source"),
+    ),
+    "methods": ("--methods", ("key", "label", "constants")),
 }
-"""What `list` says of each kind of thing."""
+"""How a thing of each kind is given, and what `list` says of it."""
 
 _DESCRIPTION: Final = """\
 Reproduce a table or a figure of the papers, with the published numbers next to ours.
@@ -57,10 +57,6 @@ continues.
 
 _EPILOGUE: Final = """\
 examples:
-  deltafl reproduce table2 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
-      Table 2 on a stand-in for EMNIST with fewer rounds: 9 methods, 2 models, 3 seeds
-  deltafl reproduce tune-emnist-linear --data unipen62=u.npz --rounds 50
-      the grids over which the paper tunes the learning rate and the penalty
   timeout 8h deltafl reproduce all --data unipen62=u.npz
       overnight: the most telling first, with the papers' rounds; the same again goes on
   deltafl reproduce table2 --data digits --rounds 20 --seeds 2 --methods fedavg,delta-fl-0.5
@@ -218,16 +214,11 @@ def _dry_run(plans: "Sequence[Plan]", request: "Request", *, as_json: bool) -> i
     from deltafl.sim.reproduce.cells import directories_of
 
     cells = [cell for _, own in plans for cell in own]
-    places = directories_of(cells, request.out)
-    runs = {
-        place.path.name: {
-            "run": place.path.name,
-            "done": place.is_finished,
-            "rounds": cell.config.federation.rounds,
-            "what": str(cell),
-        }
-        for cell, place in zip(cells, places, strict=True)
-    }
+    runs: dict[str, dict[str, object]] = {}
+    for cell, place in zip(cells, directories_of(cells, request.out), strict=True):
+        name, rounds = place.path.name, cell.config.federation.rounds
+        of = {"done": place.is_finished, "rounds": rounds, "what": str(cell)}
+        runs[name] = {"run": name, **of}
     if as_json:
         print(json.dumps(list(runs.values()), indent=2, ensure_ascii=False))
         return 0
@@ -255,8 +246,8 @@ def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Reques
             print(visible(as_text(experiment, report, folder)))
     if options.json:
         print(json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False))
-    if outcome.failures:
-        print(f"deltafl: {len(outcome.failures)} of {len(cells)} runs failed", file=sys.stderr)
+    if outcome.failed:
+        print(f"deltafl: {len(outcome.failed)} of {len(cells)} runs failed", file=sys.stderr)
     if outcome.unfinished:
         print(
             f"deltafl: interrupted; finished rounds are kept in {request.out / 'cells'}; run the "
@@ -264,26 +255,26 @@ def _make(options: argparse.Namespace, plans: "Sequence[Plan]", request: "Reques
             file=sys.stderr,
         )
         return _INTERRUPTED
-    return 1 if outcome.failures else 0
+    return 1 if outcome.failed else 0
 
 
 def _reports(
     plans: "Sequence[Plan]", request: "Request", outcome: "Outcome"
 ) -> "Iterator[tuple[Experiment, Report]]":
     """Of each experiment that has a result, with what is missing; told where every run failed."""
-    finished = {id(one.cell): one for one in outcome.finished}
-    failed = {id(one.cell): one for one in outcome.failures}
-    unfinished = set(map(id, outcome.unfinished))
+    from deltafl.sim.reproduce.experiment import Finished
+
+    finished, failed, unfinished = outcome
     for experiment, cells in plans:
-        there = [finished[id(cell)] for cell in cells if id(cell) in finished]
-        failures = [failed[id(cell)] for cell in cells if id(cell) in failed]
+        there = [Finished(cell, finished[cell]) for cell in cells if cell in finished]
+        failures = [failed[cell] for cell in cells if cell in failed]
         if cells and not there:
             if failures:  # else none was begun, or none is finished
                 told = f"{experiment.name}: every run failed; {failures[0]}"
                 print(f"deltafl: {told}", file=sys.stderr)
             continue
         lacking = [f"Missing: {failure}." for failure in failures]
-        lacking += [f"Missing: {cell}: not finished." for cell in cells if id(cell) in unfinished]
+        lacking += [f"Missing: {cell}: not finished." for cell in cells if cell in unfinished]
         report = experiment.report(request, there)
         yield experiment, replace(report, notes=(*lacking, *report.notes))
 
@@ -296,14 +287,14 @@ def _list(*, as_json: bool) -> int:
     experiments = NAMED.values()
     things = {"experiments": experiments, "tasks": TASKS, "data": DATA_SETS, "methods": METHODS}
     known = {
-        kind: [{field: getattr(one, field) for field in _LISTED[kind]} for one in things[kind]]
-        for kind in _LISTED
+        kind: [{field: getattr(one, field) for field in fields} for one in things[kind]]
+        for kind, (_, fields) in _LISTED.items()
     }
     if as_json:
         print(json.dumps(known, indent=2, ensure_ascii=False))
         return 0
     for kind, rows in known.items():
-        print(f"{kind} ({_GIVEN_BY[kind]})")
+        print(f"{kind} ({_LISTED[kind][0]})")
         for row in rows:
             name, title, *_ = row.values()
             told = [str(title), *(_told(*item) for item in list(row.items())[2:])]
@@ -311,10 +302,8 @@ def _list(*, as_json: bool) -> int:
     return 0
 
 
-def _told(key: str, value: bool | str | list[str] | None) -> str:
+def _told(key: str, value: str | list[str] | None) -> str:
     """What the list says of something, beside its name and its title."""
-    if isinstance(value, bool):
-        return key.replace("_", " ") if value else ""
     if isinstance(value, list):
-        return f"{key}: {', '.join(value)}" if value else f"no {key}"
-    return f"{key}: {value}" if value else ""
+        value = ", ".join(value) or "none"
+    return f"{key.replace('_', ' ')}: {value}" if value else ""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -24,23 +24,10 @@ from deltafl.sim.reproduce.statistics import (
     compare_over_seeds,
     error_matrix,
     holm,
-    resampled_p,
     statistic_of,
 )
 
 _RESAMPLING_SEED: Final = 0
-_OF_SEEDS: Final = {
-    "difference": "mean",
-    "p_runs": "p",
-    **{name: name for name in ("low", "high", "effect", "p_signed_rank", "p_sign", "smallest_p")},
-}
-_OF_DEVICES: Final = {
-    "device_difference": "difference",
-    "device_low": "low",
-    "device_high": "high",
-    "p_devices": "p",
-}
-"""From the key of a record to the field of what was compared over seeds, or over devices."""
 
 
 class Met(NamedTuple):
@@ -102,25 +89,22 @@ def compare_runs(
         ValueError: devices are to be compared, and the two do not have the same.
     """
     values, others = _values(ours, percentile), _values(baseline, percentile)
-    several = len(values) > 1
     devices = None
     if same_devices:
         both = _paired_devices(ours, baseline)
         rng = np.random.default_rng(_RESAMPLING_SEED)  # the same, whoever else is compared
         devices = compare_over_devices(*both, rng=rng, percentile=percentile, level=level)
-    seeds = new_devices_p = None
-    if several:
-        seeds = compare_over_seeds(values, others, level=level, alternative=alternative)
+    seeds = None
+    if len(values) > 1:
+        how: Any = {"level": level, "alternative": alternative, "test_share": test_share}
+        seeds = compare_over_seeds(values, others, **how)
     if seeds is not None and devices is not None:
         devices = also_over_seeds(devices, seeds)
-    if several and test_share is not None:
-        new_devices_p = resampled_p(values, others, test_share=test_share, alternative=alternative)
     return replace(
         summarise(method, ours, percentile),
         baseline_mean=float(others.mean()),
         seeds=seeds,
         devices=devices,
-        new_devices_p=new_devices_p,
     )
 
 
@@ -176,7 +160,6 @@ def comparison_table(
     statistic: str = "error",
     level: float = 0.95,
     is_share: bool = True,
-    digits: int = 4,
 ) -> Table:
     """Shares in percent with differences in percentage points; other numbers as they are.
 
@@ -189,21 +172,14 @@ def comparison_table(
         statistic: what was compared, in words.
         level: the coverage of the intervals.
         is_share: whether it is a share, such as an error rate.
-        digits: of the p-values.
     """
     unit, width = _units(level, is_share=is_share)
     base = compared[0]
     written = partial(_written, is_share=is_share)
 
-    def interval(one: Record, key: str, low: str, high: str) -> str:
-        return _interval(one[key], one[low], one[high], is_share=is_share)
-
     def of_the_same(one: Record) -> str:
         # where it is that of the first row, the column says nothing
         return NONE if one["pairs"] == base.pairs else written(one["baseline_mean"])
-
-    def p(key: str) -> Callable[[Record], str]:
-        return lambda one: p_value(one[key], digits)
 
     columns: Columns = {
         "method": "method",
@@ -212,29 +188,23 @@ def comparison_table(
             one["mean"], one["std"], is_share=is_share
         ),
         f"{base.method}, same pairs{unit}": of_the_same,
-        f"difference over runs {width}": lambda one: interval(one, "difference", "low", "high"),
-        "effect (d)": lambda one: effect_size(one["effect"]),
-        "p over runs (two-sided t)": p("p_runs"),
-        "p over runs, Holm": p("adjusted_p_runs"),
-        "p (two-sided signed rank)": p("p_signed_rank"),
-        "p (two-sided sign)": p("p_sign"),
-        "smallest p (sign)": p("smallest_p"),
-        "p for new devices (two-sided)": p("p_new_devices"),
-        f"difference over devices {width}": lambda one: interval(
-            one, "device_difference", "device_low", "device_high"
+        f"difference over runs {width}": partial(
+            interval, keys=("difference", "low", "high"), is_share=is_share
         ),
-        "p over devices (two-sided)": p("p_devices"),
-        "p over devices, Holm": p("adjusted_p_devices"),
+        "effect (d)": lambda one: effect_size(one["effect"]),
+        "p over runs (two-sided t)": p_of("p_runs"),
+        "p over runs, Holm": p_of("adjusted_p_runs"),
+        "p (two-sided signed rank)": p_of("p_signed_rank"),
+        "p (two-sided sign)": p_of("p_sign"),
+        "smallest p (sign)": p_of("smallest_p"),
+        "p for new devices (two-sided)": p_of("p_new_devices"),
+        f"difference over devices {width}": partial(
+            interval, keys=("device_difference", "device_low", "device_high"), is_share=is_share
+        ),
+        "p over devices (two-sided)": p_of("p_devices"),
+        "p over devices, Holm": p_of("adjusted_p_devices"),
     }
-    table = Table.of(name, title, [_record(one) for one in compared], columns)
-    filled = [
-        place for place in range(len(columns)) if any(row[place] != NONE for row in table.rows)
-    ]
-    return replace(
-        table,
-        columns=tuple(table.columns[place] for place in filled),
-        rows=tuple(tuple(row[place] for place in filled) for row in table.rows),
-    )
+    return Table.of(name, title, [one.record for one in compared], columns).filled
 
 
 def paper_table(
@@ -262,7 +232,8 @@ def paper_table(
         row = [one.method, _spread(one.mean, one.std, is_share=is_share)]
         row += [_written(also.mean, is_share=is_share)] if also else []
         of = one.estimate
-        row += [_interval(*of[:3], is_share=is_share), p_value(of.p)] if of else [NONE, NONE]
+        told = interval(of._asdict(), of._fields[:3], is_share=is_share) if of else NONE
+        row += [told, p_value(of.p) if of else NONE]
         rows.append(tuple(row))
     over = " or ".join(dict.fromkeys(one.estimate.over for one in compared if one.estimate))
     several = ", Holm" if len(compared) > 2 else ""
@@ -289,36 +260,30 @@ def _spread(mean: float, std: float | None, *, is_share: bool) -> str:
     return _written(mean, is_share=is_share) + several
 
 
-def _interval(middle: object, low: object, high: object, *, is_share: bool) -> str:
-    if middle is None:
+def interval(one: Record, keys: Sequence[str], *, is_share: bool = True) -> str:
+    """A record's difference with its interval, by three keys, as in tables; in points of shares."""
+    if one[keys[0]] is None:
         return NONE
-    texts = [_written(one, "+", is_share=is_share) for one in (middle, low, high)]
-    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+    middle, low, high = (_written(one[key], "+", is_share=is_share) for key in keys)
+    return f"{middle} [{low}, {high}]"
 
 
-def p_value(value: object, digits: int = 4) -> str:
+def p_value(value: object) -> str:
     """As in tables."""
     if not isinstance(value, float):
         return NONE
-    least = 10.0**-digits
-    return f"< {least:.{digits}f}" if value < least else f"{value:.{digits}f}"
+    return "< 0.0001" if value < 0.0001 else f"{value:.4f}"
+
+
+def p_of(key: str) -> Callable[[Record], str]:
+    """How a record's p-value of this name is written."""
+    return lambda one: p_value(one[key])
 
 
 def effect_size(value: object) -> str:
     """As in tables; there is none where all differences are equal."""
     known = isinstance(value, float) and math.isfinite(value)
     return f"{value:+.2f}" if known else NONE
-
-
-def _record(one: Comparison) -> Record:
-    return {
-        **{key: getattr(one, key) for key in ("method", "pairs", "mean", "std", "baseline_mean")},
-        **{key: getattr(one.seeds, field, None) for key, field in _OF_SEEDS.items()},
-        "adjusted_p_runs": one.adjusted_p_seeds,
-        "p_new_devices": one.new_devices_p,
-        **{key: getattr(one.devices, field, None) for key, field in _OF_DEVICES.items()},
-        "adjusted_p_devices": one.adjusted_p_devices,
-    }
 
 
 def _values(runs: Sequence[Evaluation], percentile: float | None) -> Numbers:

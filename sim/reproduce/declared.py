@@ -236,20 +236,16 @@ class Study:
             for method, (rate, decay, *own) in zip(self.tuned, self.choices, strict=True)
         }
 
-    @property
-    def budget(self) -> int:
-        """How many settings each method is tried with."""
-        return len(self.grid(FEDAVG.label))
-
     def setting(self, family: str, method: Method) -> Setting:
         """The setting of a method in a family; private Δ-FL has that of Δ-FL."""
         if family == SMALL_STEPS:
             return Setting(self.small_rate, 1.0)
         return self.chosen[method.label.removeprefix(_PRIVATE)]
 
-    def rounds_of(self, family: str, *, clear: bool) -> int:
-        """How long a run takes, in clear or private."""
-        return self.curve if family == SMALL_STEPS and clear else self.rounds
+    def rounds_of(self, family: str, method: Method) -> int:
+        """How long a run takes."""
+        is_clear = not method.label.startswith(_PRIVATE)
+        return self.curve if family == SMALL_STEPS and is_clear else self.rounds
 
     def file(self, name: str) -> str:
         """What a table or a figure of this study is called; those of the first have no suffix."""

@@ -17,14 +17,21 @@ from typing import ClassVar, Final, TypeAlias
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from deltafl.fl.metrics import PERCENTILES
 from deltafl.sim.charts.chart import COLOURS, Numbers
 from deltafl.sim.charts.files import dot_style, new_figure, titled
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.experiment import NONE, Record, last_evaluation
-from deltafl.sim.reproduce.figure import METRICS, TEST, TRAIN, Drawn, TaskFigure, TaskRuns
+from deltafl.sim.reproduce.figure import (
+    METRICS,
+    TEST,
+    TRAIN,
+    Drawn,
+    TaskFigure,
+    TaskRuns,
+)
 
 LITTLE_DATA: Final = {"emnist": 200, "sent140": 100}
 """Below how many samples a device has little data, by family; the paper names no other."""
@@ -100,18 +107,12 @@ class DeviceFigure(TaskFigure):
         """What the table says of them."""
 
 
-_UNITS: Final = {TRAIN: (1, METRICS[TRAIN], 3), TEST: (100, "test error (%)", 2)}
-"""What a value is multiplied with in tables, what that is called, and with how many digits."""
-
-
 def _in_its_unit(key: str) -> Callable[[Record], str]:
-    return lambda row: f"{row[key]:.{_UNITS[row['split']][2]}f}"
+    return lambda row: f"{row[key]:.{TaskFigure.units[row['split']][2]}f}"
 
 
 class Histograms(DeviceFigure):
     """Histograms over devices: the first method is drawn behind each of the others."""
-
-    __slots__ = ()
 
     numbers = "the distributions in numbers (unweighted)"
     columns: ClassVar = {
@@ -136,8 +137,7 @@ class Histograms(DeviceFigure):
                 _stairs(panel, methods[method], edges, method, behind=False)
             panel.set_xlabel(f"{METRICS[split]}; thin: {_TAIL}th percentile")
             panel.yaxis.set_major_locator(MaxNLocator(integer=True))
-            if split == TEST:
-                panel.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            self.in_percent(panel.xaxis, split)
             panel.legend(frameon=False, fontsize="small")
         # one scale in a row, so that the panels can be compared
         top = max(panel.get_ylim()[1] for panel in row)
@@ -149,7 +149,7 @@ class Histograms(DeviceFigure):
         """Mean and percentiles."""
         records = []
         for (split, method), devices in values.groupby(["split", "method"], sort=False):
-            scale, unit, _ = _UNITS[split]
+            scale, unit, _ = TaskFigure.units[split]
             found = devices["value"].to_numpy() * scale
             of = {"split": split, "metric": unit, "method": method, "devices": len(found)}
             percentiles = np.percentile(found, PERCENTILES).tolist()
@@ -169,20 +169,17 @@ def _stairs(axes: Axes, devices: pd.DataFrame, edges: Numbers, label: str, *, be
 
 
 def _number(split: str, value: float | None) -> str:
-    scale, _, digits = _UNITS[split]
+    scale, _, digits = TaskFigure.units[split]
     return NONE if value is None else f"{scale * value:.{digits}f}"
 
 
 def _with_little_data(row: Record) -> str:
-    bound = row["little_data_below"]
-    counts = f"{row['devices_with_little_data']} of {row['devices']}"
-    return NONE if bound is None else f"{counts} (below {bound})"
+    told = "{devices_with_little_data} of {devices} (below {little_data_below})"
+    return NONE if row["little_data_below"] is None else told.format_map(row)
 
 
 class Scatter(DeviceFigure):
     """Scatter plots over devices: a row for each split, a panel for each method."""
-
-    __slots__ = ()
 
     numbers = "spread over devices"
     columns: ClassVar = {
@@ -198,18 +195,16 @@ class Scatter(DeviceFigure):
     def draw(self, row: Sequence[Axes], split: str, methods: _Methods) -> None:
         """Draw a panel for each method."""
         highest = max(float(one["value"].max()) for one in methods.values())
-        most, least = (
-            reach(reach(one["num_samples"]) for one in methods.values()) for reach in (max, min)
-        )
+        sizes = [size for one in methods.values() for size in one["num_samples"]]
+        scale = "log" if max(sizes) > _LOG_FROM * min(sizes) else "linear"
         for number, (panel, (method, devices)) in enumerate(zip(row, methods.items(), strict=True)):
             at = devices["num_samples"], devices["value"]
             panel.scatter(*at, s=9, alpha=0.5, linewidths=0, **dot_style(number))
-            panel.set_xscale("log" if most > _LOG_FROM * least else "linear")
+            panel.set_xscale(scale)
             of = f"samples on the {'training' if split == TRAIN else 'test'} device"
-            scale = (0, 1.05 * highest or 1)  # one in a row
-            titled(panel, method, legend=False, xlabel=of, ylim=scale)
-            if split == TEST:
-                panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            ylim = (0, 1.05 * highest or 1)  # one in a row
+            titled(panel, method, legend=False, xlabel=of, ylim=ylim)
+            self.in_percent(panel.yaxis, split)
         row[0].set_ylabel(METRICS[split])
 
     def spread(self, task: TaskRuns, values: pd.DataFrame) -> list[Record]:

@@ -1,7 +1,7 @@
 """What experiments are made of: requests, runs, tables and reports."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -118,13 +118,18 @@ class Table:
             name: of its files.
             title: in words.
             records: with full precision.
-            columns: from a heading to the key of what stands there, or to how it is written.
+            columns: from a heading to the key of what stands there, or to how it is written: a
+                function, or a format of keys.
         """
-        rows = tuple(
-            tuple(str(one[how]) if isinstance(how, str) else how(one) for how in columns.values())
-            for one in records
-        )
+        rows = tuple(tuple(_cell(one, how) for how in columns.values()) for one in records)
         return cls(name, title, tuple(columns), rows, tuple(records))
+
+    @property
+    def filled(self) -> "Table":
+        """The same without columns that are empty in every row."""
+        kept = [n for n, column in enumerate(zip(*self.rows, strict=True)) if {*column} - {NONE}]
+        rows = tuple(tuple(row[n] for n in kept) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[n] for n in kept), rows=rows)
 
     @classmethod
     def wide(
@@ -132,25 +137,33 @@ class Table:
         name: str,
         title: str,
         records: Sequence[Record],
-        keys: tuple[str, str],
-        cell: Callable[[Record], str],
+        keys: tuple[str, ...],
+        cells: Callable[[Record], Mapping[str, str]],
     ) -> "Table":
-        """A table with a row for each value of one key and a column for each of another.
+        """A table with a row for each value of some keys, of the cells of several records.
 
         Args:
             name: of its files.
             title: in words.
-            records: with full precision, one for each row and column.
-            keys: of the rows and of the columns.
-            cell: how a record is written.
+            records: with full precision.
+            keys: of the rows.
+            cells: what stands in the row of a record, by heading.
         """
-        row, column = keys
-        headings = dict.fromkeys(one[column] for one in records)
-        cells: dict[str, dict[str, str]] = {}
+        lines: dict[tuple[str, ...], dict[str, str]] = {}
         for one in records:
-            cells.setdefault(one[row], {})[one[column]] = cell(one)
-        rows = tuple((first, *(texts[of] for of in headings)) for first, texts in cells.items())
-        return cls(name, title, (row, *headings), rows, tuple(records))
+            lines.setdefault(tuple(one[key] for key in keys), {}).update(cells(one))
+        headings = dict.fromkeys(heading for line in lines.values() for heading in line)
+        rows = tuple(
+            (*first, *(line.get(heading, NONE) for heading in headings))
+            for first, line in lines.items()
+        )
+        return cls(name, title, (*keys, *headings), rows, tuple(records))
+
+
+def _cell(record: Record, how: str | Callable[[Record], str]) -> str:
+    if not isinstance(how, str):
+        return how(record)
+    return how.format_map(record) if "{" in how else str(record[how])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,45 +181,37 @@ class Report:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OverSeeds:
-    """A number that was measured once per seed.
-
-    Attributes:
-        values: one per seed.
-    """
-
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """The mean over the seeds."""
-        return float(np.mean(self.values))
-
-    @property
-    def std(self) -> float | None:
-        """The standard deviation over the seeds, divisor n − 1; None of one seed."""
-        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
-
-    def __str__(self) -> str:
-        """As in tables; a single seed has no spread to show."""
-        return plus_minus(self.mean, self.std)
+def mean_and_std(values: Iterable[float]) -> tuple[float | None, float | None]:
+    """Over seeds: the mean, and the standard deviation, divisor n − 1; None of too few."""
+    found = np.array([*values], dtype=np.float64)
+    std = float(found.std(ddof=1)) if found.size > 1 else None
+    return float(found.mean()) if found.size else None, std
 
 
-def plus_minus(mean: float, std: float | None, digits: int = 2) -> str:
+def spread(values: Mapping[str, Iterable[float]]) -> dict[str, float | None]:
+    """Mean and deviation over seeds of some numbers, for a record: `KEY_mean` and `KEY_std`."""
+    return {
+        f"{key}_{part}": number
+        for key, own in values.items()
+        for part, number in zip(("mean", "std"), mean_and_std(own), strict=True)
+    }
+
+
+def plus_minus(mean: float | None, std: float | None, digits: int = 2, sign: str = "") -> str:
     """A mean with its standard deviation, if there is one, as in tables."""
-    spread = "" if std is None else f" ± {std:.{digits}f}"
-    return f"{mean:.{digits}f}{spread}"
+    if mean is None:
+        return NONE
+    return f"{mean:{sign}.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
 
 
-def mean_and_std(key: str) -> Callable[[Record], str]:
-    """How a record's mean and deviation over seeds, `KEY_mean` and `KEY_std`, are written."""
+def spread_of(key: str, digits: int = 2) -> Callable[[Record], str]:
+    """How a record's `KEY_mean` and `KEY_std` are written; bold in a record that is `chosen`."""
 
-    def both(row: Record) -> str:
-        mean = row[f"{key}_mean"]
-        return NONE if mean is None else plus_minus(mean, row[f"{key}_std"])
+    def written(row: Record) -> str:
+        text = plus_minus(row[f"{key}_mean"], row[f"{key}_std"], digits)
+        return bold(text, row.get("chosen", False) and text != NONE)
 
-    return both
+    return written
 
 
 def by_method(finished: Sequence[Finished]) -> dict[tuple[str, str], dict[int, RunDirectory]]:
@@ -249,13 +254,6 @@ def events_of(directory: RunDirectory) -> list[Event]:
     """What happened in each round of a run."""
     with directory.read() as record:
         return read_events(record)
-
-
-def over_seeds(
-    runs: Mapping[int, Evaluation], measure: Callable[[Evaluation], float]
-) -> OverSeeds | None:
-    """A measure of the final models of a method; None where it was not run."""
-    return OverSeeds(tuple(map(measure, runs.values()))) if runs else None
 
 
 def percent_error(evaluation: Evaluation, percentile: int | None) -> float:

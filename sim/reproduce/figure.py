@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.experiment import (
@@ -75,10 +77,12 @@ class TaskFigure(Experiment):
         further_notes: what else a reader must know.
         numbers: what its table has of it, in words.
         columns: of the table, after the task: from a heading to how it is written.
+        units: what is multiplied with in tables by split, what that is called, and the digits.
     """
 
     numbers: ClassVar[str]
     columns: ClassVar[Columns]
+    units: ClassVar = {TRAIN: (1, METRICS[TRAIN], 3), TEST: (100, "test error (%)", 2)}
 
     further_notes: tuple[str, ...] = ()
 
@@ -98,6 +102,12 @@ class TaskFigure(Experiment):
         notes = [*notes_of(request, chosen, methods), *self.further_notes]
         notes += dict.fromkeys(note for one in drawn.values() for note in one.notes)
         return Report((table,), figures, tuple(notes))
+
+    @staticmethod
+    def in_percent(axis: Axis, split: str, decimals: int | None = 0) -> None:
+        """Write shares on an axis with so many decimals, or as many as are needed."""
+        if split == TEST:
+            axis.set_major_formatter(PercentFormatter(1.0, decimals=decimals))
 
     @abstractmethod
     def of_task(self, task: TaskRuns) -> Drawn:

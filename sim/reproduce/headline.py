@@ -38,8 +38,8 @@ from deltafl.sim.reproduce.grid import Experiment, config_of
 from deltafl.sim.reproduce.headline_report import Test, label_of, study_report, together_table
 from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method, choose_methods, merged
 from deltafl.sim.reproduce.tasks import Chosen
-from deltafl.sim.reproduce.tuning import Grid, GridSearch, Point, divide
-from deltafl.sim.settings.config import PRIVATE, RunConfig
+from deltafl.sim.reproduce.tuning import Grid, GridSearch, divide
+from deltafl.sim.settings.config import RunConfig
 
 _MEASURES: Final = {
     "p90": partial(percent_error, percentile=PERCENTILE),
@@ -57,8 +57,6 @@ _WHAT: Final = (
 class Headline(Experiment):
     """The declared tests, errors over rounds, and who gains and who loses."""
 
-    __slots__ = ()
-
     def cells(self, request: Request) -> Sequence[Cell]:
         """Both families, seeds varying slowest, so that an interrupted run has whole seeds."""
         cells = []
@@ -66,7 +64,7 @@ class Headline(Experiment):
             for seed in range(1, (request.seeds or study.seeds) + 1):
                 for family, method in _wanted(request, study):
                     layer = study.setting(family, method).layer
-                    rounds = study.rounds_of(family, clear=in_clear(method))
+                    rounds = study.rounds_of(family, method)
                     config = config_at(
                         request, one, method, seed, layer, rounds=rounds, tested=True
                     )
@@ -112,11 +110,6 @@ def _notes(request: Request, study: Study, tests: Sequence[Test], at: int) -> It
     yield f"{SMALL_STEPS}: {study.setting(SMALL_STEPS, FEDAVG)}, for all methods."
 
 
-def in_clear(method: Method) -> bool:
-    """Whether a method shows the server more than sums."""
-    return not str(method.layer["federation"]["algorithm"]).startswith(PRIVATE)
-
-
 def _wanted(request: Request, study: Study) -> list[tuple[str, Method]]:
     """Families and methods; FedAvg is always among them."""
     known = tuple(method for methods in study.families.values() for method in methods)
@@ -132,8 +125,6 @@ def _wanted(request: Request, study: Study) -> list[tuple[str, Method]]:
 class HeadlineTuning(GridSearch):
     """Every method on its grid, on devices that are never tested, and what to choose."""
 
-    __slots__ = ()
-
     def settings(self, request: Request, study: Study) -> list[tuple[Method, Setting]]:
         """Every method that is asked for at every point of its grid."""
         methods = choose_methods(request.methods, study.tuned)
@@ -142,23 +133,19 @@ class HeadlineTuning(GridSearch):
     def grids(self, request: Request) -> Iterator[Grid]:
         """A grid of each study."""
         for one, study in choose_studies(request, self.tasks):
-            points = []
-            for method, setting in self.settings(request, study):
-                label = f"{method.label}, {setting}"
-                cells = [
-                    Cell(one.task.name, label, seed, config)
-                    for seed in range(1, (request.seeds or study.tuning_seeds) + 1)
-                    for config in [config_at(request, one, method, seed, setting.layer)]
-                ]
-                points.append(Point(method.label, str(setting), cells))
+            points = {
+                (method.label, str(setting)): partial(
+                    config_at, request, one, method, layer=setting.layer
+                )
+                for method, setting in self.settings(request, study)
+            }
             title = f"error of held-out tuning {study.users} after {study.rounds} rounds (%)"
-            yield Grid(study.file(self.name), f"{one.label}: {title}", points, _MEASURES)
+            of = one.task.name, request.seeds or study.tuning_seeds, points, _MEASURES
+            yield Grid(study.file(self.name), f"{one.label}: {title}", *of)
 
 
 class HeadlineRates(HeadlineTuning):
     """FedAvg's errors at constant rates, and the small rate. No other method is looked at."""
-
-    __slots__ = ()
 
     def settings(self, request: Request, study: Study) -> list[tuple[Method, Setting]]:
         """FedAvg at each rate."""

@@ -4,29 +4,30 @@ Tables are of the tests, of errors, of differences over rounds, and over devices
 over rounds with differences and intervals, and devices in pairs.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import product
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from deltafl.fl.metrics import tenth_of
-from deltafl.secagg.errors import present
 from deltafl.sim.charts.chart import LineStyle, Numbers
 from deltafl.sim.charts.files import dot_style, line_style, new_figure, titled
 from deltafl.sim.record.evaluations import Evaluation
-from deltafl.sim.reproduce.comparison import compare_runs, corrected, p_value
+from deltafl.sim.reproduce.comparison import compare_runs, corrected, interval, p_of
 from deltafl.sim.reproduce.declared import LEVEL, PERCENTILE, SMALL_STEPS, Study
 from deltafl.sim.reproduce.experiment import (
-    NONE,
+    Columns,
     Finished,
-    OverSeeds,
     Record,
     Table,
     by_method,
     evaluations_of,
+    mean_and_std,
     percent_error,
+    plus_minus,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method
 from deltafl.sim.reproduce.statistics import Comparison, compare_over_seeds
@@ -64,18 +65,15 @@ def label_of(family: str, method: str) -> str:
 
 def read_arms(finished: Sequence[Finished], families: Mapping[str, Sequence[Method]]) -> Arms:
     """Read all runs of one task, by family and method, in the order of the declaration."""
-    runs: dict[str, dict[int, dict[int, Evaluation]]] = {}
-    for (_, label), own in by_method(finished).items():
-        for seed, directory in own.items():
-            for evaluation in evaluations_of(directory):
-                of_method = runs.setdefault(label, {})
-                of_method.setdefault(evaluation.round, {})[seed] = evaluation
-    return {
-        (family, method.label): runs[label_of(family, method.label)]
-        for family, methods in families.items()
-        for method in methods
-        if label_of(family, method.label) in runs
-    }
+    runs = {label: own for (_, label), own in by_method(finished).items()}
+    arms: dict[tuple[str, str], dict[int, dict[int, Evaluation]]] = {}
+    for family, methods in families.items():
+        for method in methods:
+            for seed, directory in runs.get(label_of(family, method.label), {}).items():
+                arm = arms.setdefault((family, method.label), {})
+                for evaluation in evaluations_of(directory):
+                    arm.setdefault(evaluation.round, {})[seed] = evaluation
+    return arms
 
 
 def study_report(
@@ -143,34 +141,21 @@ def compare(arms: Arms, at: int) -> tuple[Test, ...]:
 
 def tests_table(name: str, label: str, tests: Sequence[Test], at: int, users: str) -> Table:
     """The declared tests, on devices that are called `users`."""
-    records = [
-        {
-            "family": test.family,
-            "method": test.tail.method,
-            "round": at,
-            "seeds": test.tail.pairs,
-            **_numbers("p90", test.tail),
-            **_numbers("mean", test.mean),
-            "adjusted_p": test.tail.adjusted_p_seeds,
-            "new_devices_p": test.tail.new_devices_p,
-        }
-        for test in tests
-    ]
     return Table.of(
         name,
         f"{label}, after {at} rounds: the declared tests, less FedAvg of the same family (points)",
-        records,
+        [{**_record(test), "round": at} for test in tests],
         {
-            "family": "family",
-            "method": "method",
-            "90th percentile, 95% interval": lambda one: _interval(one, "p90"),
-            "effect (d)": lambda one: f"{one['p90_effect']:+.1f}",
-            "p (t)": lambda one: p_value(one["p90_p_t"]),
-            "p (t), Holm": lambda one: p_value(one["adjusted_p"]),
-            "p (signed rank)": lambda one: p_value(one["p90_p_signed_rank"]),
-            f"p for new {users}": lambda one: p_value(one["new_devices_p"]),
-            f"lower at {LEVEL:g}": lambda one: _verdict(one["adjusted_p"]),
-            "mean error, 95% interval": lambda one: _interval(one, "mean"),
+            **_TESTED,
+            "effect (d)": "{effect:+.1f}",
+            "p (t)": p_of("p_runs"),
+            "p (t), Holm": p_of("adjusted_p_runs"),
+            "p (signed rank)": p_of("p_signed_rank"),
+            f"p for new {users}": p_of("p_new_devices"),
+            f"lower at {LEVEL:g}": lambda one: _verdict(one["adjusted_p_runs"]),
+            "mean error, 95% interval": partial(
+                interval, keys=("mean_difference", "mean_low", "mean_high")
+            ),
         },
     )
 
@@ -184,26 +169,18 @@ def together_table(name: str, made: Mapping[str, Sequence[Test]]) -> Table:
     """
     tests = [(label, test) for label, own in made.items() for test in own]
     together = corrected([test.tail for _, test in tests])
-    records = [
-        {
-            "study": label,
-            "family": test.family,
-            "method": test.tail.method,
-            **_numbers("p90", test.tail),
-            "adjusted_p": test.tail.adjusted_p_seeds,
-            "together_p": tail.adjusted_p_seeds,
-        }
-        for (label, test), tail in zip(tests, together, strict=True)
-    ]
     return Table.of(
         name,
         f"All {len(tests)} tests of all studies, less FedAvg of the same family (points)",
-        records,
+        [
+            {"study": label, **_record(test), "together_p": tail.adjusted_p_seeds}
+            for (label, test), tail in zip(tests, together, strict=True)
+        ],
         {
-            **{key: key for key in ("study", "family", "method")},
-            "90th percentile, 95% interval": lambda one: _interval(one, "p90"),
-            "p (t), Holm of the study": lambda one: p_value(one["adjusted_p"]),
-            "p (t), Holm of all": lambda one: p_value(one["together_p"]),
+            "study": "study",
+            **_TESTED,
+            "p (t), Holm of the study": p_of("adjusted_p_runs"),
+            "p (t), Holm of all": p_of("together_p"),
             f"lower at {LEVEL:g}, of all": lambda one: _verdict(one["together_p"]),
         },
     )
@@ -214,56 +191,47 @@ def errors_table(name: str, label: str, arms: Arms, at: int) -> Table:
     rows, records = [], []
     for (family, method), arm in arms.items():
         if at in arm:
-            errors = _errors(arm[at].values())
-            rows.append((family, method, *(str(OverSeeds(tuple(one))) for one in errors.tolist())))
+            errors = _errors(arm[at].values()).tolist()
+            rows.append((family, method, *(plus_minus(*mean_and_std(one)) for one in errors)))
             of = {"family": family, "method": method}
             records += [
                 {**of, "seed": seed, "round": at, "p90": tail, "mean": mean}
-                for seed, (tail, mean) in zip(arm[at], errors.T.tolist(), strict=True)
+                for seed, tail, mean in zip(arm[at], *errors, strict=True)
             ]
-    return Table(
-        name,
-        f"{label}, after {at} rounds: test error over devices (%), mean ± std over seeds",
-        ("family", "method", "90th percentile", "mean"),
-        tuple(rows),
-        tuple(records),
-    )
+    title = f"{label}, after {at} rounds: test error over devices (%), mean ± std over seeds"
+    columns = ("family", "method", "90th percentile", "mean")
+    return Table(name, title, columns, tuple(rows), tuple(records))
 
 
 def rounds_table(name: str, label: str, arms: Arms) -> Table:
     """Differences to FedAvg over the rounds, with standard errors."""
-    rows, records = [], []
-    shown = [at for at in _ROUNDS if any(at in arm for arm in arms.values())]
-    for family, method in arms:
-        row = [family, method]
-        for at in shown:
-            ours, theirs = map(_errors, paired(arms, family, method, at))
-            if not ours.size:
-                row.append(NONE)
-                continue
-            means, changes = ours.mean(axis=1).tolist(), ours - theirs
-            is_baseline = method == FEDAVG.label
-            texts = (f"{mean:.1f}" for mean in means) if is_baseline else map(_change, changes)
-            row.append(", ".join(texts))
-            differences = changes.mean(axis=1).tolist()
-            records.append(
-                {
-                    "family": family,
-                    "method": method,
-                    "round": at,
-                    "seeds": ours.shape[1],
-                    **dict(zip(("p90", "mean"), means, strict=True)),
-                    **dict(zip(("p90_difference", "mean_difference"), differences, strict=True)),
-                }
-            )
-        rows.append(tuple(row))
-    return Table(
+    records = []
+    for (family, method), at in product(arms, _ROUNDS):
+        ours, theirs = map(_errors, paired(arms, family, method, at))
+        if ours.size:
+            changes, seeds = ours - theirs, ours.shape[1]
+            of = {"family": family, "method": method, "round": at, "seeds": seeds}
+            for key, values, change in zip(("p90", "mean"), ours, changes, strict=True):
+                mean, std = mean_and_std(change)
+                error = None if std is None else std / seeds**0.5
+                of |= {key: float(values.mean()), f"{key}_difference": mean, f"{key}_error": error}
+            records.append(of)
+    return Table.wide(
         name,
         f"{label}, over the rounds: 90th percentile, mean. FedAvg in %; others less FedAvg, in "
         "points ± standard error",
-        ("family", "method", *(f"{at} rounds" for at in shown)),
-        tuple(rows),
-        tuple(records),
+        records,
+        ("family", "method"),
+        lambda one: {f"{one['round']} rounds": _at_a_round(one)},
+    )
+
+
+def _at_a_round(one: Record) -> str:
+    if one["method"] == FEDAVG.label:
+        return f"{one['p90']:.1f}, {one['mean']:.1f}"
+    return ", ".join(
+        plus_minus(one[f"{key}_difference"], one[f"{key}_error"], sign="+")
+        for key in ("p90", "mean")
     )
 
 
@@ -285,12 +253,8 @@ def devices_table(name: str, label: str, arms: Arms, at: int, users: str) -> Tab
         f"{label}, after {at} rounds: change of the mean error against FedAvg (points), by how "
         f"FedAvg served the {users} in other seeds",
         records,
-        {"family": "family", "method": "method", **{group: _change_of(group) for group in _GROUPS}},
+        {"family": "family", "method": "method", **{one: f"{{{one}:+.2f}}" for one in _GROUPS}},
     )
-
-
-def _change_of(group: str) -> Callable[[Record], str]:
-    return lambda one: f"{one[group]:+.2f}"
 
 
 def changes_by_rank(
@@ -330,126 +294,87 @@ def _errors(evaluations: Iterable[Evaluation]) -> Numbers:
     return np.array(errors, dtype=np.float64).reshape(-1, 2).T
 
 
-def _interval(one: Record, name: str) -> str:
-    """A difference in points with its interval."""
-    low, high = one[f"{name}_low"], one[f"{name}_high"]
-    return f"{one[f'{name}_difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
+def _record(test: Test) -> Record:
+    """With the keys of other comparisons, and the mean error's difference."""
+    mean = test.mean.record
+    of_mean = {f"mean_{key}": mean[key] for key in ("difference", "low", "high")}
+    return {"family": test.family, **test.tail.record, **of_mean}
+
+
+_TESTED: Final[Columns] = {
+    "family": "family",
+    "method": "method",
+    "90th percentile, 95% interval": partial(interval, keys=("difference", "low", "high")),
+}
 
 
 def _verdict(p: float) -> str:
     return "lower" if p < LEVEL else "no"
 
 
-def _numbers(name: str, one: Comparison) -> dict[str, float]:
-    """Differences in points."""
-    seeds = present(one.seeds)
-    return {
-        f"{name}_difference": 100 * seeds.mean,
-        f"{name}_low": 100 * seeds.low,
-        f"{name}_high": 100 * seeds.high,
-        f"{name}_p_t": seeds.p,
-        f"{name}_p_signed_rank": seeds.p_signed_rank,
-        f"{name}_effect": seeds.effect,
-    }
-
-
-def _change(changes: Numbers) -> str:
-    error = f" ± {changes.std(ddof=1) / len(changes) ** 0.5:.2f}" if len(changes) > 1 else ""
-    return f"{changes.mean():+.2f}{error}"
-
-
 def draw_headline(arms: Arms, at: int) -> Figure:
-    """Errors over rounds, and differences over rounds."""
-    figure, (panels,) = new_figure(1, 2, (4.17, 3.9))
-    _draw_errors(panels[0], arms)
-    _draw_differences(panels[1], arms, at)
+    """Errors over rounds, and differences over rounds, at small steps and in clear."""
+    figure, ((errors, differences),) = new_figure(1, 2, (4.17, 3.9))
+    clear = (one for one in arms if one[0] == SMALL_STEPS and not one[1].startswith("private"))
+    for number, (family, method) in enumerate(clear):
+        looks, found = line_style(number, marked=False), {}
+        arm = arms[family, method]
+        rounds = sorted(each for each in arm if each)
+        tails = [_errors(arm[each].values())[0].mean() for each in rounds]
+        errors.plot(rounds, tails, label=method, **looks)
+        for each in rounds:
+            ours, theirs = map(_errors, paired(arms, family, method, each))
+            if method != FEDAVG.label and ours.shape[1] > 1:
+                found[each] = compare_over_seeds(ours[0], theirs[0])
+        if found:
+            differences.plot([*found], [one.mean for one in found.values()], label=method, **looks)
+            low, high = ([getattr(one, end) for one in found.values()] for end in ("low", "high"))
+            differences.fill_between(
+                [*found], low, high, color=looks["color"], alpha=0.15, linewidth=0
+            )
+    measure = "90th percentile of the test error (%)"
+    titled(errors, f"{SMALL_STEPS}: one learning rate for all", xlabel="round", ylabel=measure)
+    differences.axhline(0, color="0.5", linewidth=0.8)
+    differences.axvline(at, color="0.7", linewidth=0.8, linestyle=":")
+    title = "less FedAvg, with 95% intervals"
+    titled(differences, title, xlabel="round", ylabel="difference (points)")
     return figure
 
 
 def draw_devices(arms: Arms, at: int, users: str) -> Figure:
     """Each device's error under FedAvg and under Δ-FL, averaged over the seeds that tested it."""
-    figure = Figure(figsize=(5, 4.6), layout="constrained")
-    panel = figure.add_subplot()
-    panel.spines[["top", "right"]].set_visible(False)
-    ours, theirs = paired(arms, SMALL_STEPS, _SHOWN, at)
-    if ours:
-        before, after = device_means(theirs), device_means(ours)
-        shared = [[before[device], after[device]] for device in before if device in after]
-        pairs = 100 * np.array(shared).reshape(-1, 2)
-        lower = pairs[:, 1] < pairs[:, 0]
-        for chosen, number, word in ((lower, 0, "gain"), (~lower, 1, "lose, or are equal")):
-            (x, y), name = pairs[chosen].T, f"{int(chosen.sum())} {users} {word}"
-            looks = dot_style(number)
-            panel.scatter(x, y, s=11, alpha=0.6, linewidths=0, label=name, **looks)
-        most = float(pairs.max(initial=0.0)) * 1.03
-        panel.plot([0, most], [0, most], color="0.5", linewidth=0.8)
-    titled(
-        panel,
-        f"{SMALL_STEPS}, after {at} rounds",
-        legend=bool(ours),
-        xlabel=f"test error of a {users.removesuffix('s')} with FedAvg (%)",
-        ylabel=f"with {_SHOWN} (%)",
-    )
+    figure, ((panel,),) = new_figure(1, 1, (5, 4.6))
+    after, before = map(device_means, paired(arms, SMALL_STEPS, _SHOWN, at))
+    shared = [(before[device], after[device]) for device in before if device in after]
+    pairs = 100 * np.array(shared).reshape(-1, 2)
+    lower = pairs[:, 1] < pairs[:, 0]
+    for chosen, number, word in ((lower, 0, "gain"), (~lower, 1, "lose, or are equal")):
+        name, looks = f"{int(chosen.sum())} {users} {word}", dot_style(number)
+        x, y = pairs[chosen].T
+        panel.scatter(x, y, s=11, alpha=0.6, linewidths=0, label=name, **looks)
+    most = float(pairs.max(initial=0.0)) * 1.03
+    panel.plot([0, most], [0, most], color="0.5", linewidth=0.8)
+    of = f"test error of a {users.removesuffix('s')} with FedAvg (%)"
+    titled(panel, f"{SMALL_STEPS}, after {at} rounds", xlabel=of, ylabel=f"with {_SHOWN} (%)")
     return figure
-
-
-def _small_steps(arms: Arms) -> dict[str, Arm]:
-    """The arms at one small rate, by method, without the private ones."""
-    return {
-        method: arm
-        for (family, method), arm in arms.items()
-        if family == SMALL_STEPS and not method.startswith("private")
-    }
-
-
-def _draw_errors(panel: Axes, arms: Arms) -> None:
-    for number, (method, arm) in enumerate(_small_steps(arms).items()):
-        rounds = sorted(at for at in arm if at)
-        values = [_errors(arm[at].values())[0].mean() for at in rounds]
-        panel.plot(rounds, values, label=method, **line_style(number, marked=False))
-    measure = "90th percentile of the test error (%)"
-    titled(panel, f"{SMALL_STEPS}: one learning rate for all", xlabel="round", ylabel=measure)
-
-
-def _draw_differences(panel: Axes, arms: Arms, at: int) -> None:
-    for number, (method, arm) in enumerate(_small_steps(arms).items()):
-        found = {}
-        for each in sorted(each for each in arm if each):
-            ours, theirs = map(_errors, paired(arms, SMALL_STEPS, method, each))
-            if method != FEDAVG.label and ours.shape[1] > 1:
-                found[each] = compare_over_seeds(ours[0], theirs[0])
-        if found:
-            looks = line_style(number, marked=False)
-            panel.plot([*found], [one.mean for one in found.values()], label=method, **looks)
-            low, high = ([getattr(one, end) for one in found.values()] for end in ("low", "high"))
-            panel.fill_between([*found], low, high, color=looks["color"], alpha=0.15, linewidth=0)
-    panel.axhline(0, color="0.5", linewidth=0.8)
-    panel.axvline(at, color="0.7", linewidth=0.8, linestyle=":")
-    title = "less FedAvg, with 95% intervals"
-    titled(panel, title, xlabel="round", ylabel="difference (points)")
 
 
 def draw_tests(tests: Sequence[Test], at: int) -> Figure:
     """The declared tests; letters are readable where it is 800 pixels wide."""
     figure, ((panel,),) = new_figure(1, 1, (7.0, 0.9 + 0.23 * len(tests)))
+    names = []
     for row, test in enumerate(reversed(tests)):
-        tail = _numbers("p90", test.tail)
-        mean, low, high = (tail[f"p90_{key}"] for key in ("difference", "low", "high"))
-        counts = present(test.tail.adjusted_p_seeds) < LEVEL
+        names.append(f"{test.tail.method}, {test.family}")
+        tail = test.tail.record
+        mean, low, high = (100 * tail[key] for key in ("difference", "low", "high"))
+        counts = tail["adjusted_p_runs"] < LEVEL
+        colour = LineStyle(0).colour if counts else "0.4"
         if not np.isfinite(high - low):  # it has no ends to draw, so it crosses the whole panel
             panel.axhline(row, color="0.4", linewidth=1.2)
             low = high = mean
-        panel.errorbar(
-            mean,
-            row,
-            xerr=[[mean - low], [high - mean]],
-            fmt="o" if counts else "s",
-            markerfacecolor=LineStyle(0).colour if counts else "white",
-            color=LineStyle(0).colour if counts else "0.4",
-            markersize=5,
-            linewidth=1.2,
-        )
-    names = [f"{test.tail.method}, {test.family}" for test in reversed(tests)]
+        panel.plot([low, high], [row, row], color=colour, linewidth=1.2)
+        fill = colour if counts else "white"
+        panel.plot(mean, row, "o" if counts else "s", mfc=fill, color=colour, markersize=5)
     panel.set_yticks(range(len(tests)), names, fontsize="small")
     panel.axvline(0, color="0.5", linewidth=0.8)
     title = f"after {at} rounds; filled: p < {LEVEL:g}, corrected"

@@ -13,7 +13,7 @@ obtuse, and the table has an acute triangle beside them.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -29,7 +29,7 @@ from deltafl.fl.simplex import Reals
 from deltafl.fl.superquantile import superquantile
 from deltafl.sim.charts.chart import COLOURS, Numbers
 from deltafl.sim.charts.files import new_figure, titled
-from deltafl.sim.reproduce.experiment import Finished, Record, Report, Request, Table
+from deltafl.sim.reproduce.experiment import Finished, Report, Request, Table
 from deltafl.sim.reproduce.grid import Experiment
 
 THETA: Final = Fraction(2, 3)
@@ -110,35 +110,19 @@ class Illustration:
         means: μ, shape (3, 2).
         w_1: minimiser for θ = 1, shape (2,).
         w_theta: minimiser for θ = 2/3, shape (2,).
-        midpoint: of the longest side.
-        circumcentre: the point as far from each mean.
-        angle: the largest angle, in degrees.
         losses_1: F_1, F_2, F_3 of w_1.
         losses_theta: the same of w_theta.
-        gap: F_θ(w_theta) less a lower bound of every F_θ(w), from the dual problem.
-        mixtures: drawn uniformly from those with conformity at least 2/3, shape (n, 3).
+        numbers: of the table: the largest angle in degrees, distances, the largest losses over
+            mixtures with conformity at least 2/3, and F_θ(w_theta) less a lower bound of every
+            F_θ(w), from the dual problem.
     """
 
     means: Numbers
     w_1: Numbers
     w_theta: Numbers
-    midpoint: Numbers
-    circumcentre: Numbers
-    angle: float
     losses_1: Numbers
     losses_theta: Numbers
-    gap: float
-    mixtures: Numbers
-
-    @property
-    def worst_1(self) -> float:
-        """F_θ(w_1), the largest loss of w_1 over mixtures with conformity at least 2/3."""
-        return superquantile(self.losses_1, [1, 1, 1], THETA)
-
-    @property
-    def worst_theta(self) -> float:
-        """The same of w_theta."""
-        return superquantile(self.losses_theta, [1, 1, 1], THETA)
+    numbers: Mapping[str, float]
 
 
 def gaussians(means: Sequence[Sequence[float]]) -> Quadratics:
@@ -150,55 +134,45 @@ def gaussians(means: Sequence[Sequence[float]]) -> Quadratics:
 
 
 def illustrate(means: Sequence[Sequence[float]]) -> Illustration:
-    """Solve the illustration for three means, numerically.
-
-    Raises:
-        ValueError: not three points of the plane, or on a line.
-    """
+    """Solve the illustration for three means that are not on a line, numerically."""
     points = np.asarray(means, dtype=np.float64)
-    if points.shape != (3, _DIMENSIONS):
-        raise ValueError(f"means of shape {points.shape}: pass three points of the plane")
-    if abs(np.linalg.det(points[1:] - points[0])) <= 1e-9 * np.ptp(points) ** 2:
-        raise ValueError(f"means {points.tolist()} lie on a line: pass a triangle")
     problem = gaussians(means)
     (_, w_1), (bound, w_theta) = (solve_dual(problem, theta) for theta in (Fraction(1), THETA))
-    sides = {(i, j): float(np.sum((points[i] - points[j]) ** 2)) for i, j in _PAIRS}
-    first, second = max(sides, key=sides.__getitem__)
-    longest = sides[first, second]
-    cosine = (sum(sides.values()) - 2 * longest) / (
-        2 * math.sqrt(math.prod(sides.values()) / longest)
+    # the side opposite to each corner
+    sides = [float(np.linalg.norm(points[k - 2] - points[k - 1])) for k in range(3)]
+    far = int(np.argmax(sides))
+    one, other = points[far - 2], points[far - 1]
+    cosine = (one - points[far]) @ (other - points[far]) / (sides[far - 2] * sides[far - 1])
+    circumcentre = np.linalg.solve(
+        2 * (points[1:] - points[0]), (points[1:] ** 2).sum(axis=1) - (points[0] ** 2).sum()
     )
-    losses = problem(w_theta)[0]
-    return Illustration(
-        means=points,
-        w_1=w_1,
-        w_theta=w_theta,
-        midpoint=(points[first] + points[second]) / 2,
-        circumcentre=np.linalg.solve(
-            2 * (points[1:] - points[0]), (points[1:] ** 2).sum(axis=1) - (points[0] ** 2).sum()
-        ),
-        angle=math.degrees(math.acos(cosine)),
-        losses_1=problem(w_1)[0],
-        losses_theta=losses,
-        gap=superquantile(losses, [1, 1, 1], THETA) - bound,
-        mixtures=draw_mixtures(_MIXTURES, THETA, np.random.default_rng(0)),
+    losses_1, losses_theta = problem(w_1)[0], problem(w_theta)[0]
+    worst_1, worst_theta = (
+        superquantile(losses, [1, 1, 1], THETA) for losses in (losses_1, losses_theta)
     )
-
-
-def violations(found: Illustration) -> tuple[str, ...]:
-    """Say which of the paper's statements do not hold for a triangle, with the numbers."""
-    from_mean = _distance(found.w_1, found.means.mean(axis=0))
-    from_midpoint = _distance(found.w_theta, found.midpoint)
-    statements = {
-        f"w_1 is the mean (distance {from_mean:.1e})": from_mean <= TOLERANCE,
-        f"w_2/3 is the midpoint of the longest side (distance {from_midpoint:.1e})": (
-            from_midpoint <= TOLERANCE
-        ),
-        f"the worst loss is lower for w_2/3 ({found.worst_theta:.6f}) than for w_1 "
-        f"({found.worst_1:.6f})": found.worst_theta < found.worst_1,
-        f"w_2/3 is optimal (duality gap {found.gap:.1e})": found.gap <= TOLERANCE,
+    numbers = {
+        "largest_angle_degrees": math.degrees(math.acos(cosine)),
+        "w_theta_to_midpoint": math.dist(w_theta, (one + other) / 2),
+        "w_theta_to_circumcentre": math.dist(w_theta, circumcentre),
+        "w_1_to_mean": math.dist(w_1, points.mean(axis=0)),
+        "worst_loss_w_1": worst_1,
+        "worst_loss_w_theta": worst_theta,
+        "duality_gap": worst_theta - bound,
     }
-    return tuple(statement for statement, holds in statements.items() if not holds)
+    return Illustration(points, w_1, w_theta, losses_1, losses_theta, numbers)
+
+
+def violations(found: Mapping[str, float]) -> list[str]:
+    """Say which of the paper's statements do not hold for the numbers of a triangle."""
+    statements = {
+        "w_1 is the mean": found["w_1_to_mean"] <= TOLERANCE,
+        "w_2/3 is the midpoint of the longest side": found["w_theta_to_midpoint"] <= TOLERANCE,
+        "the worst loss is lower for w_2/3 than for w_1": (
+            found["worst_loss_w_theta"] < found["worst_loss_w_1"]
+        ),
+        "w_2/3 is optimal": found["duality_gap"] <= TOLERANCE,
+    }
+    return [statement for statement, holds in statements.items() if not holds]
 
 
 def draw_mixtures(number: int, theta: Fraction, rng: np.random.Generator) -> Numbers:
@@ -218,8 +192,6 @@ def draw_mixtures(number: int, theta: Fraction, rng: np.random.Generator) -> Num
 class MixtureFigure(Experiment):
     """Figure 3 as an experiment; it needs no training."""
 
-    __slots__ = ()
-
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:  # noqa: ARG002
         """Solve the three triangles, draw the obtuse one, and say what does not hold."""
         found = {
@@ -227,30 +199,46 @@ class MixtureFigure(Experiment):
             "right": illustrate(RIGHT),
             "acute (control)": illustrate(ACUTE),
         }
-        drawn, acute = found["obtuse (drawn)"], found["acute (control)"]
-        failed = [f"FAILED, not as in the paper: {one}" for one in violations(drawn)]
+        acute = found["acute (control)"].numbers
+        drawn = found["obtuse (drawn)"]
+        failed = [f"FAILED, not as in the paper: {one}" for one in violations(drawn.numbers)]
         notes = (
             *failed,
             "The midpoint of the longest side is the minimiser in right and obtuse triangles only. "
             "The paper says so of every scalene triangle. In the acute one the minimiser is "
-            f"{_distance(acute.w_theta, acute.midpoint):.3f} away from that midpoint, and "
-            f"{_distance(acute.w_theta, acute.circumcentre):.1e} from the circumcentre.",
+            f"{acute['w_theta_to_midpoint']:.3f} away from that midpoint, and "
+            f"{acute['w_theta_to_circumcentre']:.1e} from the circumcentre.",
             "The paper prints no coordinates of the means: those of this figure are our own.",
         )
-        return Report((_table(found),), {"fig3": draw(drawn)}, notes)
+        table = Table.of(
+            "fig3",
+            "Three Gaussians, θ = 2/3: where the minimiser is, and the worst admissible loss",
+            [{"triangle": name, **one.numbers} for name, one in found.items()],
+            _COLUMNS,
+        )
+        return Report((table,), {"fig3": draw(drawn)}, notes)
+
+
+_COLUMNS: Final = {
+    "triangle": "triangle",
+    "largest angle": "{largest_angle_degrees:.1f}°",
+    "w_2/3 to midpoint of longest side": "{w_theta_to_midpoint:.1e}",
+    "w_2/3 to circumcentre": "{w_theta_to_circumcentre:.1e}",
+    "w_1 to mean": "{w_1_to_mean:.1e}",
+    "worst loss of w_1": "{worst_loss_w_1:.4f}",
+    "worst loss of w_2/3": "{worst_loss_w_theta:.4f}",
+    "duality gap": "{duality_gap:.1e}",
+}
+_W_1, _W_THETA = COLOURS[0], COLOURS[1]
 
 
 def draw(found: Illustration) -> Figure:
-    """Draw the three panels."""
+    """Draw the means and models, the mixtures, and the losses over mixtures."""
     figure, ((points, simplex, histogram),) = new_figure(1, 3)
     _draw_points(points, found)
     _draw_simplex(figure, simplex, found)
     _draw_histogram(histogram, found)
     return figure
-
-
-_PAIRS: Final = ((0, 1), (0, 2), (1, 2))
-_W_1, _W_THETA = COLOURS[0], COLOURS[1]
 
 
 def _draw_points(axes: Axes, found: Illustration) -> None:
@@ -283,16 +271,10 @@ def _draw_simplex(figure: Figure, axes: Axes, found: Illustration) -> None:
     # the mixtures of conformity ≥ 2/3: no weight above 1/2
     corners = np.array([(1, 1, 0), (0, 1, 1), (1, 0, 1), (1, 1, 0)]) / 2
     axes.plot(*_flat(corners), "k--", linewidth=1.2, label="conformity ≥ 2/3")
-    for number, (place, pull) in enumerate(
-        zip(np.eye(3), ((-8, -12), (24, -4), (8, -12)), strict=True), 1
-    ):
-        axes.annotate(
-            f"$\\pi_{number}=1$",
-            (float(_flat(place)[0]), float(_flat(place)[1])),
-            xytext=pull,
-            textcoords="offset points",
-            ha="center",
-        )
+    for number, pull in enumerate(((-8, -12), (24, -4), (8, -12))):
+        at, above = map(float, _flat(np.eye(3)[number]))
+        told = f"$\\pi_{number + 1}=1$"
+        axes.annotate(told, (at, above), xytext=pull, textcoords="offset points", ha="center")
     axes.set_title("$F(w_1; p_\\pi) - F(w_{2/3}; p_\\pi)$ over mixtures", fontsize="medium", pad=12)
     axes.set_aspect("equal")
     axes.set_axis_off()
@@ -304,15 +286,14 @@ def _draw_simplex(figure: Figure, axes: Axes, found: Illustration) -> None:
 
 
 def _draw_histogram(axes: Axes, found: Illustration) -> None:
-    samples = [
-        (found.mixtures @ found.losses_1, "$w_1$", _W_1, "-", found.worst_1),
-        (found.mixtures @ found.losses_theta, "$w_{2/3}$", _W_THETA, "--", found.worst_theta),
-    ]
-    values = np.concatenate([sample[0] for sample in samples])
-    edges = np.linspace(values.min(), values.max(), 41)
-    for losses, name, colour, style, worst in samples:
+    mixtures = draw_mixtures(_MIXTURES, THETA, np.random.default_rng(0))
+    drawn = [mixtures @ losses for losses in (found.losses_1, found.losses_theta)]
+    edges = np.linspace(np.min(drawn), np.max(drawn), 41)
+    looks = (("w_1", "$w_1$", _W_1, "-"), ("w_theta", "$w_{2/3}$", _W_THETA, "--"))
+    for losses, (key, name, colour, style) in zip(drawn, looks, strict=True):
         shares = np.histogram(losses, edges)[0] / len(losses)
         axes.stairs(shares, edges, color=colour, linestyle=style, linewidth=2, label=name)
+        worst = found.numbers[f"worst_loss_{key}"]
         axes.axvline(worst, color=colour, linestyle=style, linewidth=0.9)
     title, loss = "mixtures of conformity ≥ 2/3 (thin: the worst)", "loss $F(w; p_\\pi)$"
     titled(axes, title, xlabel=f"{loss} (squared distance)", ylabel="share of mixtures")
@@ -322,41 +303,3 @@ def _draw_histogram(axes: Axes, found: Illustration) -> None:
 def _flat(pi: Numbers) -> tuple[Numbers, Numbers]:
     """Places in the plane: π_1 lower left, π_2 above, π_3 lower right."""
     return pi[..., 2] + pi[..., 1] / 2, pi[..., 1] * math.sqrt(3) / 2
-
-
-def _table(found: dict[str, Illustration]) -> Table:
-    def distance(key: str) -> Callable[[Record], str]:
-        return lambda record: f"{record[key]:.1e}"
-
-    return Table.of(
-        "fig3",
-        "Three Gaussians, θ = 2/3: where the minimiser is, and the worst admissible loss",
-        [_record(*one) for one in found.items()],
-        {
-            "triangle": "triangle",
-            "largest angle": lambda record: f"{record['largest_angle_degrees']:.1f}°",
-            "w_2/3 to midpoint of longest side": distance("w_theta_to_midpoint"),
-            "w_2/3 to circumcentre": distance("w_theta_to_circumcentre"),
-            "w_1 to mean": distance("w_1_to_mean"),
-            "worst loss of w_1": lambda record: f"{record['worst_loss_w_1']:.4f}",
-            "worst loss of w_2/3": lambda record: f"{record['worst_loss_w_theta']:.4f}",
-            "duality gap": distance("duality_gap"),
-        },
-    )
-
-
-def _record(triangle: str, one: Illustration) -> Record:
-    return {
-        "triangle": triangle,
-        "largest_angle_degrees": one.angle,
-        "w_theta_to_midpoint": _distance(one.w_theta, one.midpoint),
-        "w_theta_to_circumcentre": _distance(one.w_theta, one.circumcentre),
-        "w_1_to_mean": _distance(one.w_1, one.means.mean(axis=0)),
-        "worst_loss_w_1": one.worst_1,
-        "worst_loss_w_theta": one.worst_theta,
-        "duality_gap": one.gap,
-    }
-
-
-def _distance(one: Numbers, other: Numbers) -> float:
-    return float(np.linalg.norm(one - other))

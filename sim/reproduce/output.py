@@ -16,7 +16,7 @@ import json
 import math
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +27,6 @@ from deltafl.sim.visible import visible
 if TYPE_CHECKING:
     from deltafl.sim.reproduce.grid import Experiment  # loads all that a run needs
 
-_GAP: Final = "  "
 _LEAST: Final = 40  # columns; on a narrower terminal, lines are cut off
 _MARKED: Final = "**"  # around the best number, in Markdown
 _STAR: Final = "* is the best of its column."
@@ -189,51 +188,20 @@ def laid_out(table: Table) -> str:
 
 def _laid_out(table: Table, width: int) -> str:
     """The table in one block of lines, or in several below each other."""
-    lines = [[_plain(cell) for cell in row] for row in (table.columns, *table.rows)]
-    most = (width - len(_GAP)) // 2  # so that one column always fits beside the first
-    sizes = [_size([line[i] for line in lines], most) for i in range(len(table.columns))]
-    return "\n\n".join(_block(lines, sizes, columns) for columns in _blocks(sizes, width))
+    import pandas as pd  # loads all of it
 
-
-def _size(column: Sequence[str], most: int) -> int:
-    """How wide a column is: as its longest cell, or the longest word of its heading."""
-    heading, *cells = column
-    return min(max([*map(len, heading.split()), *map(len, cells), 1]), most)
-
-
-def _blocks(sizes: Sequence[int], width: int) -> Iterator[list[int]]:
-    """The columns that are beside each other, in each block after the first one."""
-    block, used = [0], sizes[0]
-    for column in range(1, len(sizes)):
-        taken = len(_GAP) + sizes[column]
-        if used + taken > width and len(block) > 1:
-            yield block
-            block, used = [0], sizes[0]
-        block.append(column)
-        used += taken
-    yield block
-
-
-def _block(lines: Sequence[Sequence[str]], sizes: Sequence[int], columns: Sequence[int]) -> str:
-    heading, *rows = [
-        _line([textwrap.wrap(line[i], sizes[i]) for i in columns], [sizes[i] for i in columns])
-        for line in lines
-    ]
-    rule = _GAP.join("-" * sizes[i] for i in columns)
-    return "\n".join([heading, rule, *rows])
-
-
-def _line(cells: Sequence[Sequence[str]], sizes: Sequence[int]) -> str:
-    """One line of a table, of as many lines of text as its highest cell; numbers to the right."""
-    high = max(map(len, cells), default=0)
-    padded = [[*cell, *[""] * (high - len(cell))] for cell in cells]
-    return "\n".join(
-        _GAP.join(
-            text.rjust(size) if number else text.ljust(size)
-            for number, (text, size) in enumerate(zip(texts, sizes, strict=True))
-        ).rstrip()
-        for texts in zip(*padded, strict=True)
-    )
+    columns = []
+    high, lines = 0, [[_plain(cell) for cell in row] for row in (table.columns, *table.rows)]
+    for heading, *cells in zip(*lines, strict=True):
+        size = max(map(len, [*heading.split(), *cells]))
+        words = textwrap.wrap(heading, size)
+        high = max(high, len(words))
+        columns.append((words, ["-" * size, *cells]))
+    first, *others = [[*words, *[""] * (high - len(words)), *rest] for words, rest in columns]
+    size = max(map(len, first))
+    frame = pd.DataFrame(dict(enumerate(others)), index=[one.ljust(size) for one in first])
+    text = frame.to_string(header=False, line_width=width) if others else "\n".join(first)
+    return "\n".join(one.rstrip().removesuffix("\\").rstrip() for one in text.splitlines())
 
 
 def _has_best(table: Table) -> bool:

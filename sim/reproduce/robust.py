@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.attacked import read_attacked
@@ -18,18 +18,18 @@ from deltafl.sim.reproduce.experiment import (
     NONE,
     Cell,
     Finished,
-    OverSeeds,
     Record,
     Report,
     Request,
     Table,
     find,
     last_evaluation,
-    mean_and_std,
     percent_error,
+    spread,
+    spread_of,
 )
 from deltafl.sim.reproduce.grid import Experiment, make_cells, notes_of
-from deltafl.sim.reproduce.methods import Method, merged
+from deltafl.sim.reproduce.methods import merged
 from deltafl.sim.reproduce.tasks import Chosen
 from deltafl.sim.settings.config_io import show
 
@@ -42,63 +42,33 @@ _OF_THE_ATTACKS: Final = ("share", "kind", "loss", "weight")
 _NUMBERS: Final = ("p90", "mean", "corrupted_share", "backdoor_success")
 
 
-class Attack(NamedTuple):
-    """What attackers do, whatever their share.
-
-    Attributes:
-        label: its name in tables.
-        settings: of the section [attackers], without the share.
-    """
-
-    label: str
-    settings: Mapping[str, object]
-
-
-def _attack(label: str, kind: str, **further: object) -> Attack:
-    return Attack(label, {"kind": kind, **further})
-
-
-ATTACKS: Final = {
-    "labels": _attack("labels y → C − 1 − y", "flipped-labels"),
-    "labels-1-7": _attack("labels 1 → 7", "flipped-labels", from_class=1, to_class=7),
-    "backdoor": _attack("backdoor, 2 × update", "backdoor"),
-    "backdoor-top": _attack("backdoor, top loss", "backdoor", loss="top"),
-    "sign": _attack("−2 × update", "sign-flipped"),
-    "sign-top": _attack("−2 × update, top loss", "sign-flipped", loss="top"),
-    "sign-eta": _attack("−2 × update, loss just above η", "sign-flipped", loss="above-eta"),
-    "sign-raise": _attack("−2 × update, loss 2 η", "sign-flipped", loss="raise-eta"),
-    "sign-weight": _attack(
-        "−2 × update, top loss and weight", "sign-flipped", loss="top", weight="largest"
+ATTACKS: Final[Mapping[str, tuple[str, Mapping[str, object]]]] = {
+    "labels": ("labels y → C − 1 − y", {"kind": "flipped-labels"}),
+    "labels-1-7": ("labels 1 → 7", {"kind": "flipped-labels", "from_class": 1, "to_class": 7}),
+    "backdoor": ("backdoor, 2 × update", {"kind": "backdoor"}),
+    "backdoor-top": ("backdoor, top loss", {"kind": "backdoor", "loss": "top"}),
+    "sign": ("−2 × update", {"kind": "sign-flipped"}),
+    "sign-top": ("−2 × update, top loss", {"kind": "sign-flipped", "loss": "top"}),
+    "sign-eta": ("−2 × update, loss just above η", {"kind": "sign-flipped", "loss": "above-eta"}),
+    "sign-raise": ("−2 × update, loss 2 η", {"kind": "sign-flipped", "loss": "raise-eta"}),
+    "sign-weight": (
+        "−2 × update, top loss and weight",
+        {"kind": "sign-flipped", "loss": "top", "weight": "largest"},
     ),
-    "gaussian": _attack("Gaussian, 2 × size", "gaussian"),
-    "little": _attack("a little is enough, z = 1.5", "little-is-enough"),
-    "inner": _attack("inner product, −2 × mean", "inner-product"),
-    "free-zero": _attack("free rider, zeros", "free-rider-zero"),
-    "free-last": _attack("free rider, last change", "free-rider-last"),
-    "free-top": _attack("free rider, zeros, top loss", "free-rider-zero", loss="top"),
+    "gaussian": ("Gaussian, 2 × size", {"kind": "gaussian"}),
+    "little": ("a little is enough, z = 1.5", {"kind": "little-is-enough"}),
+    "inner": ("inner product, −2 × mean", {"kind": "inner-product"}),
+    "free-zero": ("free rider, zeros", {"kind": "free-rider-zero"}),
+    "free-last": ("free rider, last change", {"kind": "free-rider-last"}),
+    "free-top": ("free rider, zeros, top loss", {"kind": "free-rider-zero", "loss": "top"}),
 }
-"""By their words in --attacks, in the order of the tables; the functions behind them name their
-sources."""
+"""By their words in --attacks, in the order of the tables: their names, and settings of the section
+[attackers], without the share; the functions behind them name their sources."""
 
 
-class Case(NamedTuple):
-    """A method under an attack by a share of the devices; of clean runs, without attack.
-
-    Attributes:
-        method: the label of the method.
-        attack: the label of the attack.
-        share: of the training devices.
-    """
-
-    method: str
-    attack: str = CLEAN
-    share: Fraction = Fraction(0)
-
-    def __str__(self) -> str:
-        """What cells are called."""
-        if not self.share:
-            return self.method
-        return f"{self.method}, {self.attack}, {percent(self.share)}"
+def case(method: str, attack: str = CLEAN, share: Fraction = Fraction(0)) -> str:
+    """What the cells of a method are called, under an attack by a share of the devices."""
+    return f"{method}, {attack}, {percent(share)}" if share else method
 
 
 Measured: TypeAlias = Mapping[str, Mapping[int, float]]
@@ -205,59 +175,32 @@ class RobustTable(Experiment):
                 )
         chosen, methods = self.chosen(request)
         cells = list(make_cells(request, chosen, methods))
-        for attack, share in product(self._attacks(request), self.shares):
-            layer = {"attackers": {**attack.settings, "share": show(share)}}
+        for (label, settings), share in product(self._attacks(request), self.shares):
+            layer = {"attackers": {**settings, "share": show(share)}}
             attacked = replace(request, overrides=merged(layer, request.overrides))
             for cell in make_cells(attacked, chosen, methods):
-                cells.append(replace(cell, method=str(Case(cell.method, attack.label, share))))
+                cells.append(replace(cell, method=case(cell.method, label, share)))
         return cells
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """A table per task, and a table of who breaks when."""
         chosen, methods = self.chosen(request)
-        attacks = self._attacks(request)
+        attacks = [label for label, _ in self._attacks(request)]
+        labels = [method.label for method in methods]
+        cases = [(label, CLEAN, Fraction(0)) for label in labels]
+        cases += [(name, one, by) for one, by, name in product(attacks, self.shares, labels)]
         results = results_of(finished)
-        tables = [self._table(one, methods, attacks, results) for one in chosen]
-        tables += [self._breaks(one, methods, attacks, results) for one in chosen]
+        found = {one: [_record(one, each, results) for each in cases] for one in chosen}
+        tables = [self._table(one, records) for one, records in found.items()]
+        tables += [self._breaks(one, records) for one, records in found.items()]
         notes = (*notes_of(request, chosen, methods), *_NOTES)
         return Report(tuple(tables), notes=notes)
 
-    def _attacks(self, request: Request) -> list[Attack]:
+    def _attacks(self, request: Request) -> list[tuple[str, Mapping[str, object]]]:
         words = dict.fromkeys(self.attacks if request.attacks is None else request.attacks)
         return [find(word, ATTACKS, "--attacks: there is no") for word in words]
 
-    def _table(
-        self, one: Chosen, methods: Sequence[Method], attacks: Sequence[Attack], results: Results
-    ) -> Table:
-        cases = [Case(method.label) for method in methods]
-        cases += [
-            Case(method.label, attack.label, share)
-            for attack, share, method in product(attacks, self.shares, methods)
-        ]
-        records = []
-        for case in cases:
-            found = results.get((one.task.name, str(case)), {})
-            clean = results.get((one.task.name, case.method), {})
-            numbers = {
-                name: OverSeeds(tuple(found[name].values())) if name in found else None
-                for name in _NUMBERS
-            }
-            records.append(
-                {
-                    "task": one.task.name,
-                    "data": one.data.name,
-                    "method": case.method,
-                    "attack": case.attack,
-                    "share": float(case.share),
-                    "seeds": len(found.get("p90", ())),
-                    "p90_relative_rise": rise(found, clean) if case.share else None,
-                    **{
-                        f"{key}_{part}": getattr(number, part, None)
-                        for key, number in numbers.items()
-                        for part in ("mean", "std")
-                    },
-                }
-            )
+    def _table(self, one: Chosen, records: Sequence[Record]) -> Table:
         return Table.of(
             f"{self.name}-{one.task.name}",
             f"{self.title}, {one.label} (%)",
@@ -266,36 +209,47 @@ class RobustTable(Experiment):
                 "attack": "attack",
                 "attackers": lambda row: percent(row["share"]),
                 "method": "method",
-                "90th percentile": mean_and_std("p90"),
+                "90th percentile": spread_of("p90"),
                 "against clean": _rise,
-                "mean": mean_and_std("mean"),
-                "corrupted share": mean_and_std("corrupted_share"),
-                "backdoor success": mean_and_std("backdoor_success"),
+                "mean": spread_of("mean"),
+                "corrupted share": spread_of("corrupted_share"),
+                "backdoor success": spread_of("backdoor_success"),
             },
         )
 
-    def _breaks(
-        self, one: Chosen, methods: Sequence[Method], attacks: Sequence[Attack], results: Results
-    ) -> Table:
-        records = []
-        for attack, method in product(attacks, methods):
-            clean = results.get((one.task.name, method.label), {})
-            cases = {share: str(Case(method.label, attack.label, share)) for share in self.shares}
-            rises = {
-                float(share): rise(results.get((one.task.name, case), {}), clean)
-                for share, case in cases.items()
-            }
-            found = breaking(rises)
-            of = {"task": one.task.name, "method": method.label, "attack": attack.label}
-            records.append({**of, **found})
+    def _breaks(self, one: Chosen, records: Sequence[Record]) -> Table:
+        rises: dict[tuple[str, str], dict[float, float | None]] = {}
+        for row in records:
+            if row["share"]:
+                of = rises.setdefault((row["attack"], row["method"]), {})
+                of[row["share"]] = row["p90_relative_rise"]
         tried = ", ".join(map(percent, self.shares))
         return Table.wide(
             f"{self.name}-{one.task.name}-breaks",
             f"Share of attackers at which each breaks, {one.label} (tried: {tried})",
-            records,
-            ("attack", "method"),
-            written,
+            [
+                {"task": one.task.name, "method": method, "attack": attack, **breaking(own)}
+                for (attack, method), own in rises.items()
+            ],
+            ("attack",),
+            lambda row: {row["method"]: written(row)},
         )
+
+
+def _record(one: Chosen, of: tuple[str, str, Fraction], results: Results) -> Record:
+    method, attack, share = of
+    found = results.get((one.task.name, case(*of)), {})
+    clean = results.get((one.task.name, method), {})
+    return {
+        "task": one.task.name,
+        "data": one.data.name,
+        "method": method,
+        "attack": attack,
+        "share": float(share),
+        "seeds": len(found.get("p90", ())),
+        "p90_relative_rise": rise(found, clean) if share else None,
+        **spread({name: found.get(name, {}).values() for name in _NUMBERS}),
+    }
 
 
 _NOTES: Final = (

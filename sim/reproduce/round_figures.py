@@ -17,37 +17,47 @@ T_η rounds make up one w-step of Algorithm 1. The text names neither the period
 our choice. T_η = 1 is Algorithm 2 as it stands.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
 from deltafl.sim.charts.chart import Numbers
 from deltafl.sim.charts.files import line_style, new_figure, titled
 from deltafl.sim.errors import damaged
+from deltafl.sim.record.evaluations import Evaluation
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.experiment import (
-    OverSeeds,
     Record,
     evaluations_of,
     events_of,
-    mean_and_std,
+    spread,
+    spread_of,
 )
-from deltafl.sim.reproduce.figure import METRICS, TEST, TRAIN, Drawn, Seeds, TaskFigure, TaskRuns
-from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, varied
+from deltafl.sim.reproduce.figure import (
+    METRICS,
+    TEST,
+    TRAIN,
+    Drawn,
+    Seeds,
+    TaskFigure,
+    TaskRuns,
+)
+from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, varied
 
 STATISTICS: Final = ("mean", *(f"p{tau}" for tau in PERCENTILES))
 """What is drawn of a distribution over devices."""
 
-_PERIODS: Final = (1, 5, 10)  # T_η, in rounds
+_PERIODS: Final = (5, 10)  # T_η, in rounds, beside 1
 _ROUNDS: Final = "round"
 _CALLS: Final = "secure aggregation calls, one per round"
 _SUMS: Final = "secure sums, those of the search for η included"
-_MARKED: Final = 30  # points at most, for each to be marked
+_MANY: Final = 30  # points, of which each is marked at most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,12 +67,17 @@ class Course:
     Attributes:
         rounds: of the evaluations, shape (points,).
         sums: secure sums until then, mean over seeds, shape (points,).
-        values: from split and statistic to one row per seed, shape (seeds, points).
+        values: by split, of all `STATISTICS`, shape (statistics, seeds, points).
     """
 
     rounds: Numbers
     sums: Numbers
-    values: Mapping[tuple[str, str], Numbers]
+    values: Mapping[str, Numbers]
+
+    def of(self, split: str, statistic: str) -> Numbers:
+        """One row per seed, shape (seeds, points)."""
+        found: Numbers = self.values[split][STATISTICS.index(statistic)]
+        return found
 
 
 def course(runs: Seeds) -> Course:
@@ -76,37 +91,25 @@ def course(runs: Seeds) -> Course:
     for directory, run in zip(runs.values(), evaluations, strict=True):
         if not run or [evaluation.round for evaluation in run] != rounds:
             raise damaged(directory.record, f"it has not the evaluations of rounds {rounds}")
-    summaries = {
-        TRAIN: [[summarise_train_loss(one.train) for one in run] for run in evaluations],
-        TEST: [[summarise_test_error(one.test) for one in run] for run in evaluations],
-    }
-    values = {
-        (split, statistic): np.array(
-            [
-                [
-                    one.mean if statistic == "mean" else one.percentiles[int(statistic[1:])]
-                    for one in run
-                ]
-                for run in found
-            ]
-        )
-        for split, found in summaries.items()
-        for statistic in STATISTICS
-    }
-    return Course(np.array(rounds, dtype=np.float64), _sums(runs, rounds), values)
+    found = np.array([[_numbers(one) for one in run] for run in evaluations])
+    sums = [_sums(one)[rounds] for one in runs.values()]  # secure ones
+    values = dict(zip((TRAIN, TEST), np.moveaxis(found, (2, 3), (0, 1)), strict=True))
+    return Course(np.array(rounds, dtype=np.float64), np.mean(sums, axis=0), values)
 
 
-def _sums(runs: Seeds, rounds: Sequence[int]) -> Numbers:
-    """Secure sums until the end of each of `rounds`; a run in clear counts as if it were secure."""
-    per_seed = []
-    for directory in runs.values():
-        sums = [int(str(event["secure_sums"])) for event in events_of(directory)]
-        per_seed.append(np.cumsum([0, *sums])[np.array(rounds, dtype=np.int64)])
-    return np.asarray(np.mean(per_seed, axis=0))
+def _numbers(one: Evaluation) -> list[list[float]]:
+    """The statistics of each split."""
+    each = summarise_train_loss(one.train), summarise_test_error(one.test)
+    return [[of.mean, *(of.percentiles[tau] for tau in PERCENTILES)] for of in each]
+
+
+def _sums(directory: RunDirectory) -> Numbers:
+    """Secure sums until the end of each round; a run in clear counts as if it were secure."""
+    return np.cumsum([0, *(int(str(event["secure_sums"])) for event in events_of(directory))])
 
 
 def _draw_line(
-    axes: Axes, x: Numbers, rows: Numbers, *, number: int, name: str, band: str, dotted: bool
+    axes: Axes, x: Numbers, rows: Numbers, number: int, name: str, *, whole: bool = False
 ) -> None:
     """Draw a mean over seeds with a band.
 
@@ -116,20 +119,21 @@ def _draw_line(
         rows: one row per seed, shape (seeds, points); NaN where a seed has no value.
         number: of the line, which decides how it looks.
         name: its name in the legend.
-        band: "deviation" (one standard deviation to each side) or "range" (lowest to highest).
-        dotted: whether to mark the points.
+        whole: whether the band is from the lowest to the highest seed; or else one standard
+            deviation to each side.
     """
     known = np.isfinite(rows).any(axis=0)
-    x, values = x[known], np.ma.masked_invalid(rows[:, known])
+    values, looks = np.ma.masked_invalid(rows[:, known]), line_style(number, marked=len(x) <= _MANY)
     mean = values.mean(axis=0)
-    looks = line_style(number, marked=dotted)
-    axes.plot(x, mean, label=name, markersize=3, **looks)
+    axes.plot(x[known], mean, label=name, markersize=3, **looks)
     if len(rows) > 1:
-        low, high = values.min(axis=0), values.max(axis=0)
-        if band == "deviation":
-            deviation = values.std(axis=0, ddof=1)
-            low, high = mean - deviation, mean + deviation
-        axes.fill_between(x, low, high, color=looks["color"], alpha=0.15, linewidth=0)
+        deviation = values.std(axis=0, ddof=1)
+        band = (
+            (values.min(axis=0), values.max(axis=0))
+            if whole
+            else (mean - deviation, mean + deviation)
+        )
+        axes.fill_between(x[known], *band, color=looks["color"], alpha=0.15, linewidth=0)
 
 
 def describe(statistic: str) -> str:
@@ -153,8 +157,8 @@ class Curves(TaskFigure):
         "metric": "metric",
         "method": "method",
         "rounds": "rounds",
-        "secure sums": lambda row: f"{row['secure_sums']:.0f}",
-        **{describe(statistic): mean_and_std(statistic) for statistic in STATISTICS},
+        "secure sums": "{secure_sums:.0f}",
+        **{describe(statistic): spread_of(statistic) for statistic in STATISTICS},
     }
 
     statistics: tuple[str, ...] = ("mean", "p50", "p90", "p95")
@@ -174,19 +178,11 @@ class Curves(TaskFigure):
         for row, (split, measure) in zip(panels, METRICS.items(), strict=True):
             for panel, statistic in zip(row, self.statistics, strict=True):
                 for number, (method, found) in enumerate(courses.items()):
-                    _draw_line(
-                        panel,
-                        found.sums if axis == _SUMS else found.rounds,
-                        found.values[split, statistic],
-                        number=number,
-                        name=method,
-                        band="deviation",
-                        dotted=len(found.rounds) <= _MARKED,
-                    )
+                    x = found.sums if axis == _SUMS else found.rounds
+                    _draw_line(panel, x, found.of(split, statistic), number, method)
                 titled(panel, describe(statistic), legend=False, xlabel=axis)
                 panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-                if split == TEST:
-                    panel.yaxis.set_major_formatter(PercentFormatter(1.0))
+                self.in_percent(panel.yaxis, split, None)
             row[0].set_ylabel(measure)
         panels[0][0].legend(frameon=False, fontsize="small")
         figure.suptitle(task.heading, fontsize="medium")
@@ -194,30 +190,24 @@ class Curves(TaskFigure):
 
 
 def _last(task: TaskRuns, method: str, found: Course, split: str) -> Record:
-    scale, unit = (100, "test error (%)") if split == TEST else (1, METRICS[TRAIN])
-    numbers = {
-        statistic: OverSeeds(tuple((found.values[split, statistic][:, -1] * scale).tolist()))
-        for statistic in STATISTICS
-    }
+    scale, unit, _ = TaskFigure.units[split]
+    numbers = {one: found.of(split, one)[:, -1] * scale for one in STATISTICS}
     return task.record(
         method=method,
         metric=unit,
         rounds=int(found.rounds[-1]),
         secure_sums=float(found.sums[-1]),
-        **{f"{statistic}_mean": number.mean for statistic, number in numbers.items()},
-        **{f"{statistic}_std": number.std for statistic, number in numbers.items()},
+        **spread(numbers),
     )
 
 
 class Kept(TaskFigure):
     """Devices kept per round, as far as servers know: one that only sees sums need not."""
 
-    __slots__ = ()
-
     numbers = "over all rounds and seeds"
     columns: ClassVar = {
         "method": "method",
-        "mean": lambda row: f"{row['mean']:.1f}",
+        "mean": "{mean:.1f}",
         "fewest": "fewest",
         "most": "most",
     }
@@ -226,23 +216,18 @@ class Kept(TaskFigure):
         """Draw the methods whose servers know."""
         found = {method: kept_devices(runs) for method, runs in task.methods.items()}
         known = {method: kept for method, kept in found.items() if not np.isnan(kept).all()}
-        return Drawn(
-            {"": _draw_kept(task, known)} if known else {},
-            [
-                task.record(
-                    method=method,
-                    mean=float(np.nanmean(kept)),
-                    fewest=int(np.nanmin(kept)),
-                    most=int(np.nanmax(kept)),
-                )
-                for method, kept in known.items()
-            ],
-            [
-                f"{method} is left out: its server does not learn the number."
-                for method in found
-                if method not in known
-            ],
-        )
+        records = [
+            task.record(
+                method=method,
+                mean=float(np.nanmean(kept)),
+                fewest=int(np.nanmin(kept)),
+                most=int(np.nanmax(kept)),
+            )
+            for method, kept in known.items()
+        ]
+        left_out = "is left out: its server does not learn the number."
+        notes = [f"{method} {left_out}" for method in found if method not in known]
+        return Drawn({"": _draw_kept(task, known)} if known else {}, records, notes)
 
 
 def kept_devices(runs: Seeds) -> Numbers:
@@ -264,11 +249,8 @@ def _draw_kept(task: TaskRuns, known: Mapping[str, Numbers]) -> Figure:
     figure, ((panel,),) = new_figure(1, 1)
     for number, (method, kept) in enumerate(known.items()):
         x = np.arange(1, kept.shape[1] + 1, dtype=np.float64)
-        dotted = len(x) <= _MARKED
-        _draw_line(panel, x, kept, number=number, name=method, band="range", dotted=dotted)
-    panel.set_xlabel("round")
-    panel.set_ylabel("devices kept (band: lowest to highest seed)", fontsize="small")
-    panel.set_ylim(bottom=0)
+        _draw_line(panel, x, kept, number, method, whole=True)
+    panel.set(xlabel="round", ylabel="devices kept (band: lowest to highest seed)", ylim=(0, None))
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     # above the panel, where there are no lines
@@ -279,13 +261,9 @@ def _draw_kept(task: TaskRuns, known: Mapping[str, Numbers]) -> Figure:
     return figure
 
 
-def every(period: int) -> Method:
-    """Δ-FL at θ = 0.5 whose threshold is updated every `period` rounds."""
-    base = DELTA_FL[1]
-    if period == 1:
-        return base  # the same run as in every other figure
-    return varied(base, f"every-{period}", f", T_η={period}", eta_every=period)
-
-
-EVERY_PERIOD: Final = (FEDAVG, *map(every, _PERIODS))
+EVERY_PERIOD: Final = (
+    FEDAVG,
+    DELTA_FL[1],  # T_η = 1, the same run as in every other figure
+    *(varied(DELTA_FL[1], f"every-{n}", f", T_η={n}", eta_every=n) for n in _PERIODS),
+)
 """The methods of Figures 17 and 18."""

@@ -16,9 +16,9 @@ were declared so before their runs.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,18 @@ _EXACT_SEEDS: Final = 12  # 2^12 sign patterns are enumerated; beyond, the norma
 _ROUNDING: Final = 2.0**-40  # of the largest value: what rounding leaves of equal differences
 
 
+_OWN: Final = ("method", "pairs", "mean", "std", "baseline_mean")
+_SAME: Final = ("low", "high", "effect", "p_signed_rank", "p_sign", "smallest_p", "p_new_devices")
+_OF_SEEDS: Final = {"difference": "mean", "p_runs": "p", **dict(zip(_SAME, _SAME, strict=True))}
+_OF_DEVICES: Final = {
+    "device_difference": "difference",
+    "device_low": "low",
+    "device_high": "high",
+    "p_devices": "p",
+}
+"""From the key of a record to the field of what was compared over seeds, or over devices."""
+
+
 @dataclass(frozen=True, slots=True)
 class SeedComparison:
     """Ours less baseline over paired seeds.
@@ -58,6 +70,8 @@ class SeedComparison:
         smallest_p: what the two last can reach at best with so many seeds; two-sided 2^(1 − n).
         effect: mean difference in standard deviations of the differences (Cohen's d of pairs), NaN
             where all are zero, infinite where all others are equal.
+        p_new_devices: corrected resampled t test, if every pair has a split of its own. Of equal
+            differences, `p_signed_rank`.
     """
 
     mean: float
@@ -68,6 +82,7 @@ class SeedComparison:
     p_sign: float
     smallest_p: float
     effect: float = math.nan
+    p_new_devices: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +133,6 @@ class Comparison:
         seeds: over runs; None for the baseline itself, and with one pair.
         devices: over test devices, and with several pairs over runs as well; None for the baseline
             itself, and where runs differ in them.
-        new_devices_p: if every pair has a split of its own, the p-value for new devices.
         adjusted_p_seeds: `seeds.p` after Holm's correction for all methods compared.
         adjusted_p_devices: `devices.p` after Holm's correction for all methods compared.
     """
@@ -130,9 +144,19 @@ class Comparison:
     baseline_mean: float | None = None
     seeds: SeedComparison | None = None
     devices: DeviceComparison | None = None
-    new_devices_p: float | None = None
     adjusted_p_seeds: float | None = None
     adjusted_p_devices: float | None = None
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """All of it under the keys of tables; differences are not scaled."""
+        return {
+            **{key: getattr(self, key) for key in _OWN},
+            **{key: getattr(self.seeds, field, None) for key, field in _OF_SEEDS.items()},
+            "adjusted_p_runs": self.adjusted_p_seeds,
+            **{key: getattr(self.devices, field, None) for key, field in _OF_DEVICES.items()},
+            "adjusted_p_devices": self.adjusted_p_devices,
+        }
 
     @property
     def estimate(self) -> Estimate | None:
@@ -148,25 +172,37 @@ class Comparison:
 
 
 def compare_over_seeds(
-    ours: Sample, baseline: Sample, *, level: float = 0.95, alternative: Alternative = "two-sided"
+    ours: Sample,
+    baseline: Sample,
+    *,
+    level: float = 0.95,
+    alternative: Alternative = "two-sided",
+    test_share: float | None = None,
 ) -> SeedComparison:
     """Compare two methods by one number per seed.
+
+    Where each seed has a split of its own of the same devices, there is also the corrected
+    resampled t test of Nadeau and Bengio ("Inference for the Generalization Error", Machine
+    Learning 52, 2003): train and test parts of different splits overlap, so differences are not
+    independent, and the variance of their mean is taken to be (1 / n + test / train) times that of
+    a difference. It speaks of new devices, and is cautious.
 
     Args:
         ours: one number per seed.
         baseline: the same seeds in the same order.
         level: coverage of the interval, which is two-sided, in (0, 1).
         alternative: of the p-values.
+        test_share: of the devices, who tested, in (0, 1), if each seed has a split of its own.
 
     Raises:
-        ValueError: fewer than two pairs, unequal lengths, a value that is not finite, or a level
-            outside (0, 1).
+        ValueError: fewer than two pairs, unequal lengths, a value that is not finite, or a level or
+            a share outside (0, 1).
 
     >>> found = compare_over_seeds([0.28, 0.30, 0.27], [0.31, 0.31, 0.31])
     >>> round(found.mean, 4), found.p_sign == found.smallest_p == 1 / 4
     (-0.0267, True)
     """
-    _check_level(level)
+    _check_in_range(level=level, test_share=0.5 if test_share is None else test_share)
     differences = _differences(ours, baseline)
     size = len(differences)
     if size < 2:
@@ -176,6 +212,10 @@ def compare_over_seeds(
     reach = error * float(stats.t.ppf((1 + level) / 2, size - 1))
     if deviation == 0 and _smallest_p(size) > 1 - level:
         reach = math.inf
+    new_devices_p = None
+    if test_share is not None:
+        widened = deviation * math.sqrt(1 / size + test_share / (1 - test_share))
+        new_devices_p = _p_of_mean(differences, widened, alternative)
     signs = differences[differences != 0]
     return SeedComparison(
         mean=mean,
@@ -188,39 +228,8 @@ def compare_over_seeds(
         else 1.0,
         smallest_p=_smallest_p(size) if alternative == "two-sided" else 0.5**size,
         effect=_effect(mean, deviation),
+        p_new_devices=new_devices_p,
     )
-
-
-def resampled_p(
-    ours: Sample, baseline: Sample, *, test_share: float, alternative: Alternative = "two-sided"
-) -> float:
-    """Compare two methods by one number per split, where the splits are of the same devices.
-
-    The corrected resampled t test of Nadeau and Bengio ("Inference for the Generalization Error",
-    Machine Learning 52, 2003): train and test parts of different splits overlap, so differences are
-    not independent, and the variance of their mean is taken to be (1 / n + test / train) times that
-    of a difference. It speaks of new devices, and is cautious.
-
-    Args:
-        ours: one number per split.
-        baseline: the same splits in the same order.
-        test_share: of the devices, who tested, in (0, 1).
-        alternative: of the p-value.
-
-    Returns:
-        The p-value; of equal differences, that of the signed-rank test.
-
-    Raises:
-        ValueError: as `compare_over_seeds`, or a share outside (0, 1).
-    """
-    if not 0 < test_share < 1:
-        raise ValueError(f"test_share={test_share} is not in (0, 1)")
-    differences = _differences(ours, baseline)
-    size = len(differences)
-    if size < 2:
-        raise ValueError("one split shows no spread: pass at least two")
-    factor = 1 / size + test_share / (1 - test_share)
-    return _p_of_mean(differences, _std(differences) * math.sqrt(factor), alternative)
 
 
 def compare_over_devices(
@@ -262,7 +271,7 @@ def compare_over_devices(
     Raises:
         ValueError: unequal or empty shapes, a value that is not finite, or a number out of range.
     """
-    _check_level(level)
+    _check_in_range(level=level)
     _paired(ours, baseline, ndim=2)
     if percentile is not None and not 0 <= percentile <= 100:
         raise ValueError(f"percentile={percentile} is not in [0, 100]")
@@ -477,6 +486,7 @@ def _paired(ours: Sample, baseline: Sample, *, ndim: int) -> Numbers:
     return mine - theirs
 
 
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level={level} is not in (0, 1)")
+def _check_in_range(**given: float) -> None:
+    for name, value in given.items():
+        if not 0 < value < 1:
+            raise ValueError(f"{name}={value} is not in (0, 1)")

@@ -20,14 +20,13 @@ from deltafl.sim.reproduce.comparison import compare_methods, comparison_table
 from deltafl.sim.reproduce.experiment import (
     NONE,
     Finished,
-    OverSeeds,
     Record,
     Report,
     Request,
     Runs,
     Table,
     bold,
-    over_seeds,
+    mean_and_std,
     percent_error,
     plus_minus,
     read_runs,
@@ -38,7 +37,6 @@ from deltafl.sim.reproduce.statistics import Comparison
 from deltafl.sim.reproduce.tasks import DATA_SETS, Chosen, Task, choose_tasks
 from deltafl.sim.run.algorithms import keeps_enough
 
-_P_DIGITS: Final = 3
 _SIZES: Final = ("classes", "train_devices", "test_devices", "median", "min", "max")
 _EXPOSED: Final = "not private at this cohort"
 _P_VALUES: Final = (
@@ -48,10 +46,12 @@ _P_VALUES: Final = (
 )
 
 
-def off_by(ours: OverSeeds, published: Published) -> float | None:
+def off_by(mean: float | None, std: float | None, published: Published | None) -> float | None:
     """How far ours is from the published number, in standard deviations; None if both have none."""
-    spread = math.hypot(ours.std or 0.0, published.std)
-    return (ours.mean - published.mean) / spread if spread else None
+    if mean is None or published is None:
+        return None
+    spread = math.hypot(std or 0.0, published.std)
+    return (mean - published.mean) / spread if spread else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +80,28 @@ class ErrorTable(Experiment):
                 f"{self.name}-{one.task.name}-tests",
                 f"{self.title}, {one.label}: every method against {FEDAVG.label}",
                 compared[one.label],
-                digits=_P_DIGITS,
             )
             for one in chosen
             if compared[one.label]
         )
         statistic = {"statistic": "mean" if self.percentile is None else f"p{self.percentile}"}
-        columns = {"method": [method.label for method in methods]}
+        measure = partial(percent_error, percentile=self.percentile)
         records: list[Record] = []
         for one in chosen:
             printed = self.published.get(one.task.name, {})
-            measure = partial(percent_error, percentile=self.percentile)
-            own = _records(runs, one, methods, statistic, measure, printed)
-            lowest = min((number.mean for number in printed.values()), default=None)
-            texts = _texts(request, one, methods, own, min), _paper(own, lowest), _off(own)
-            words = (f"{one.label}: {word}" for word in ("ours", "paper", "off by"))
-            columns |= dict(zip(words, texts, strict=True))
-            records += own
-        rows = tuple(zip(*columns.values(), strict=True))
-        table = Table(self.name, f"{self.title} (%)", tuple(columns), rows, tuple(records))
+            records += _records(request, runs, one, methods, statistic, measure, printed, min)
+        title = f"{self.title} (%)"
+        table = Table.wide(self.name, title, records, ("method",), partial(self._cells, chosen))
         return Report((table, *tests), notes=(*notes_of(request, chosen, methods), _P_VALUES))
+
+    def _cells(self, chosen: Sequence[Chosen], one: Record) -> dict[str, str]:
+        label = next(each.label for each in chosen if each.task.name == one["task"])
+        lowest = min(
+            (each.mean for each in self.published.get(one["task"], {}).values()), default=0
+        )
+        off = NONE if one["off_by"] is None else f"{one['off_by']:+.1f} σ"
+        texts = _ours(one), _paper(one, lowest), off
+        return {f"{label}: {word}": text for word, text in zip(_WORDS, texts, strict=True)}
 
     def _compared(self, runs: Mapping[str, Sequence[Evaluation]]) -> Sequence[Comparison]:
         """Every method with FedAvg; nothing where there are no two to compare."""
@@ -133,26 +135,28 @@ class FairnessTable(Experiment):
         )
 
     def _table(self, request: Request, one: Chosen, methods: Sequence[Method], runs: Runs) -> Table:
-        columns = [("method", [method.label for method in methods])]
-        records: list[list[Record]] = []
+        records: list[Record] = []
         for name in self.metrics:
             key, arrow = METRICS[name]
             printed = self.published.get(name, {}).get(one.task.name, {})
-            own = _records(runs, one, methods, {"metric": name}, _fairness(key), printed)
-            best = min if arrow == "↓" else max
-            columns.append((f"{name} {arrow}", _texts(request, one, methods, own, best)))
-            if printed:
-                columns.append((f"{name}: the paper's AUROC", _paper(own, None)))
-            records.append([{**one, "off_by": None} for one in own])
+            measured = {"metric": name}, _fairness(key), printed, min if arrow == "↓" else max
+            found = _records(request, runs, one, methods, *measured)
+            records += [{**each, "off_by": None} for each in found]
         several = len(self.tasks) > 1
         of = f", {one.label}" if several or one.data.is_stand_in else ""
-        return Table(
+        return Table.wide(
             f"{self.name}-{one.task.name}" if several else self.name,
             f"{self.title}{of} (accuracy in %, Gini in %)",
-            tuple(heading for heading, _ in columns),
-            tuple(zip(*(texts for _, texts in columns), strict=True)),
-            tuple(record for of_method in zip(*records, strict=True) for record in of_method),
+            records,
+            ("method",),
+            self._cells,
         )
+
+    def _cells(self, one: Record) -> dict[str, str]:
+        name = one["metric"]
+        of_paper = {f"{name}: the paper's AUROC": _paper(one, None)}
+        printed = self.published.get(name, {}).get(one["task"], {})
+        return {f"{name} {METRICS[name][1]}": _ours(one), **(of_paper if printed else {})}
 
 
 METRICS: Final = {
@@ -185,25 +189,17 @@ class DataTable(Experiment):
         """Our data beside the paper's."""
         del finished
         chosen = choose_tasks(request, self.tasks)
-        rows, records = [], []
+        records = []
         for one in chosen:
             paper = next(data for data in DATA_SETS if data.family == one.task.family)
             published = FORMATS[str(paper.section["format"])].published
             dataset = build_dataset(config_of(request, one, FEDAVG, 1).data)
-            counted = beside_paper(measured(dataset), published)[: len(_SIZES)]
-            ours, theirs = ([each[place] for each in counted] for place in (1, 2))
-            rows.append((one.data.name, *(f"{size:g}" for size in ours)))
-            rows.append((f"{one.task.family}, paper", *(f"{size:g}" for size in theirs)))
-            records.append(
-                {
-                    "data": one.data.name,
-                    "stand_in": one.data.is_stand_in,
-                    **dict(zip(_SIZES, ours, strict=True)),
-                    **{f"published_{k}": v for k, v in zip(_SIZES, theirs, strict=True)},
-                }
-            )
-        columns = ("data", *(key.replace("_", " ") for key in _SIZES))
-        table = Table(self.name, self.title, columns, tuple(rows), tuple(records))
+            counted = beside_paper(measured(dataset), published)
+            _, ours, theirs = zip(*counted[: len(_SIZES)], strict=True)
+            for name, sizes in ((one.data.name, ours), (f"{one.task.family}, paper", theirs)):
+                records.append({"data": name, **dict(zip(_SIZES, sizes, strict=True))})
+        columns = {"data": "data", **{key.replace("_", " "): f"{{{key}:g}}" for key in _SIZES}}
+        table = Table.of(self.name, self.title, records, columns)
         notes = (
             "Median, min and max are of the points per train device; the paper's median of "
             "Shakespeare, 1288, is that of all roles.",
@@ -226,18 +222,20 @@ def _complete(
 
 
 def _records(
+    request: Request,
     runs: Runs,
     one: Chosen,
     methods: Sequence[Method],
     of: Record,
     measure: Callable[[Evaluation], float],
     printed: Column,
+    choose: Callable[..., float | None],
 ) -> list[Record]:
-    """A measure of every method on a task, beside what the paper prints."""
-    found: list[Record] = []
+    """A measure of every method on a task, beside what the paper prints; and which is best."""
+    found: list[dict[str, object]] = []
     for method in methods:
         own = runs.get((one.task.name, method.label), {})
-        number = over_seeds(own, measure)
+        mean, std = mean_and_std(map(measure, own.values()))
         published = printed.get(method.label)
         found.append(
             {
@@ -247,45 +245,29 @@ def _records(
                 "method": method.label,
                 **of,
                 "seeds": len(own),
-                "mean": number.mean if number else None,
-                "std": number.std if number else None,
-                "published_mean": published.mean if published else None,
-                "published_std": published.std if published else None,
-                "off_by": off_by(number, published) if number and published else None,
+                "mean": mean,
+                "std": std,
+                "published_mean": getattr(published, "mean", None),
+                "published_std": getattr(published, "std", None),
+                "off_by": off_by(mean, std, published),
+                "keeps_enough": keeps_enough(config_of(request, one, method, 1)),
             }
         )
-    return found
+    means = [record["mean"] for record in found if record["mean"] is not None]
+    best = choose(means, default=None)
+    return [{**record, "best": best is not None and record["mean"] == best} for record in found]
 
 
-def _texts(
-    request: Request,
-    one: Chosen,
-    methods: Sequence[Method],
-    records: Sequence[Record],
-    choose: Callable[..., Record | None],
-) -> list[str]:
-    """Our numbers, the best of them marked, and why there is none."""
-    there = [record for record in records if record["mean"] is not None]
-    best = choose(there, key=lambda record: record["mean"], default=None)
-    texts = []
-    for method, record in zip(methods, records, strict=True):
-        if record["mean"] is not None:
-            texts.append(bold(plus_minus(record["mean"], record["std"]), record is best))
-        else:
-            keeps = keeps_enough(config_of(request, one, method, 1))
-            texts.append(NONE if keeps else _EXPOSED)
-    return texts
+_WORDS: Final = ("ours", "paper", "off by")
 
 
-def _paper(records: Sequence[Record], lowest: float | None) -> list[str]:
-    """The paper's numbers."""
-    numbers = [(record["published_mean"], record["published_std"]) for record in records]
-    return [
-        NONE if mean is None else bold(plus_minus(mean, std), mean == lowest)
-        for mean, std in numbers
-    ]
+def _ours(one: Record) -> str:
+    """Our number, marked if it is the best, or why there is none."""
+    if one["mean"] is None and not one["keeps_enough"]:
+        return _EXPOSED
+    return bold(plus_minus(one["mean"], one["std"]), one["best"])
 
 
-def _off(records: Sequence[Record]) -> list[str]:
-    distances = [record["off_by"] for record in records]
-    return [NONE if distance is None else f"{distance:+.1f} σ" for distance in distances]
+def _paper(one: Record, lowest: float | None) -> str:
+    mean = one["published_mean"]
+    return bold(plus_minus(mean, one["published_std"]), mean is not None and mean == lowest)

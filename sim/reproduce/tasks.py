@@ -29,15 +29,15 @@ class Task:
         name: the kind of data and the model, such as "emnist-linear".
         title: its name in tables.
         settings: hyper-parameters of the paper, {section: {key: value}}.
-        seeds: how many the paper ran.
         script: what the published scripts change in the settings.
+        seeds: how many the paper ran.
     """
 
     name: str
     title: str
     settings: Layer
-    seeds: int = 5
     script: Layer = field(default_factory=dict)
+    seeds: int = 5
 
     @property
     def family(self) -> str:
@@ -61,11 +61,12 @@ class DataSet:
         changes: from a task's name to the settings that fit this data and not the paper's.
         cohort: devices a round that fit it, for all tasks; None takes the paper's.
         source: `data.source` where no path is needed; None where one is.
-        is_stand_in: whether it stands for data that it is not.
         models: the models that can take it; None is all of the family's.
         reads_vectors: whether its words are looked up in the vectors of `VECTORS`.
         remark: what tells results on it from the published ones, a sentence; empty if nothing.
         of: the family; empty for one of its own name.
+        stands_for: the family in whose place it is taken, though it is other data; empty if it is
+            what its family is.
     """
 
     name: str
@@ -74,16 +75,21 @@ class DataSet:
     changes: Mapping[str, Layer] = field(default_factory=dict)
     cohort: int | None = None
     source: str | None = None
-    is_stand_in: bool = False
     models: tuple[str, ...] | None = None
     reads_vectors: bool = False
     remark: str = ""
     of: str = ""
+    stands_for: str = ""
 
     @property
     def family(self) -> str:
         """The kind of data."""
-        return self.of or self.name
+        return self.of or self.stands_for or self.name
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether it stands for data that it is not."""
+        return bool(self.stands_for)
 
     @property
     def settings(self) -> Layer:
@@ -112,66 +118,61 @@ def _silo(rate: float, rounds: int, cohort: int, **training: object) -> Layer:
     return _layer("logistic-bias", rate, 20, rounds, max(1, rounds // 10), cohort, **training)
 
 
+def _halved(every: int) -> dict[str, object]:
+    """The learning rate is halved after so many rounds, again and again."""
+    return {"decay": 0.5, "decay_every": every}
+
+
+def _ours(name: str, title: str, model: str) -> Task:
+    return Task(name, title, _layer(model, 0.1, 10, 50, 10, 10))
+
+
 # C: the script sets 10 and never passes it; the argument's default is 32
 _BATCH: Final[Layer] = {"training": {"batch_size": 32}}
-_TOKENS: Final[Layer] = {"data": {"features": "tokens"}}
 
 TASKS: Final = (
     Task(
-        "emnist-linear",
-        "EMNIST, linear",
-        _layer("linear", 1.0, 10, 3000, 50, 100, l2=1e-9),
-        script=_BATCH,
+        "emnist-linear", "EMNIST, linear", _layer("linear", 1.0, 10, 3000, 50, 100, l2=1e-9), _BATCH
     ),
     Task(
         "emnist-convnet",
         "EMNIST, ConvNet",
-        _layer("convnet", 0.32, 16, 1000, 10, 100, decay=0.5, decay_every=400),
+        _layer("convnet", 0.32, 16, 1000, 10, 100, **_halved(400)),
     ),
     # C also runs Δ-FL for 2000 rounds, we do not
     Task(
         "sent140-linear",
         "Sent140, linear",
         _layer("logistic", 0.01, 10, 1000, 20, 100, l2=1e-6),
-        script=_BATCH,
+        _BATCH,
     ),
     Task(
         "sent140-lstm",
         "Sent140, RNN",
-        {**_layer("lstm", 2.0, 10, 600, 25, 50, decay=0.5, decay_every=200), **_TOKENS},
-        script=_BATCH,
+        {**_layer("lstm", 2.0, 10, 600, 25, 50, **_halved(200)), "data": {"features": "tokens"}},
+        _BATCH,
     ),
     Task(
         "shakespeare-gru",
         "Shakespeare, RNN",
-        _layer("gru", 0.1, 16, 600, 10, 100, decay=0.5, decay_every=200),
+        _layer("gru", 0.1, 16, 600, 10, 100, **_halved(200)),
         # C: 400 rounds; a learned embedding in place of one-hot characters
-        script={"federation": {"rounds": 400}, "model": {"name": "gru-embedding"}},
+        {"federation": {"rounds": 400}, "model": {"name": "gru-embedding"}},
     ),
-    Task("heart", "Heart", _silo(0.01, 200, 4), 3),
-    Task("berka", "Berka", _silo(1.0, 100, 7, l2=0.001, decay=0.99, decay_every=10), 3),
+    Task("heart", "Heart", _silo(0.01, 200, 4), seeds=3),
+    Task("berka", "Berka", _silo(1.0, 100, 7, l2=0.001, decay=0.99, decay_every=10), seeds=3),
     # A fine-tunes DistilBERT with γ0 = 0.00316; the rate for logistic regression is our choice
-    Task("mqp", "MQP", _silo(0.1, 100, 11, l2=0.01, decay=0.99, decay_every=15), 3),
+    Task("mqp", "MQP", _silo(0.1, 100, 11, l2=0.01, decay=0.99, decay_every=15), seeds=3),
     # rate: fair_flearn's for AFL on Adult; rounds: its advice
-    Task("adult", "Adult", _silo(0.1, 600, 2), 3),
+    Task("adult", "Adult", _silo(0.1, 600, 2), seeds=3),
     # of no paper: the headline's; rates, rounds and seeds are in `deltafl.sim.reproduce.declared`
-    Task("mnist-linear", "MNIST by writer, linear", _layer("linear", 0.05, 10, 50, 5, 10), 12),
-    *(
-        Task(f"{data}-linear", f"{title}, linear", _layer("linear", 0.1, 10, 50, 10, 10), 10)
-        for data, title in (
-            ("unipen-digits", "UNIPEN's digits"),
-            ("unipen-lower", "UNIPEN's lower case"),
-            ("unipen-all", "UNIPEN's 62 classes"),
-        )
-    ),
-    Task(
-        "schools-logistic",
-        "Pupils by school, logistic",
-        _layer("logistic-bias", 0.1, 10, 50, 10, 10),
-        10,
-    ),
-    Task("mnist-convnet", "MNIST by writer, ConvNet", _layer("convnet", 0.1, 10, 50, 50, 10), 10),
-    Task("plays-gru", "Shakespeare by role, GRU", _layer("gru", 0.5, 10, 30, 30, 10), 8),
+    _ours("mnist-linear", "MNIST by writer, linear", "linear"),
+    _ours("unipen-digits-linear", "UNIPEN's digits, linear", "linear"),
+    _ours("unipen-lower-linear", "UNIPEN's lower case, linear", "linear"),
+    _ours("unipen-all-linear", "UNIPEN's 62 classes, linear", "linear"),
+    _ours("schools-logistic", "Pupils by school, logistic", "logistic-bias"),
+    _ours("mnist-convnet", "MNIST by writer, ConvNet", "convnet"),
+    _ours("plays-gru", "Shakespeare by role, GRU", "gru"),
 )
 """P's five tasks, then the cross-silo ones of A and of AFL, and ours."""
 
@@ -185,23 +186,21 @@ def _halves(format: str, min_samples: int, **section: object) -> Mapping[str, ob
     return {key: value for key, value in given.items() if value}
 
 
+def _unipen(num_classes: int) -> dict[str, int]:
+    """At most 200 characters of a writer."""
+    return {"num_classes": num_classes, "max_samples": 200}
+
+
 def _fifths(format: str, standardise: str = "train") -> Mapping[str, object]:
     """The rule of silos: a fifth of each one's samples is tested."""
-    return {
-        "format": format,
-        "standardise": standardise,
-        "split": "samples",
-        "test_fraction": "1/5",
-    }
-
-
-def _archive(min_samples: int, num_classes: int, **section: object) -> Mapping[str, object]:
-    """An archive of the headline's; docs/results.md says how it is made."""
-    return _halves("npz", min_samples, num_classes=num_classes, **section)
+    samples = {"split": "samples", "test_fraction": "1/5"}
+    return {"format": format, "standardise": standardise, **samples}
 
 
 _LEGACY: Final[Layer] = {"data": {"standardise": "legacy"}}
 _LEGACY_EMNIST: Final = {"emnist-linear": _LEGACY, "emnist-convnet": _LEGACY}
+_SYNTHETIC: Final = "synthetic-emnist", "synthetic-sent140"
+_ARCHIVE: Final = "in an .npz archive"  # docs/results.md says how each is made
 
 DATA_SETS: Final = (
     DataSet(
@@ -224,8 +223,7 @@ DATA_SETS: Final = (
         _halves("", 100, num_classes=62, max_samples=200),
         {"emnist-linear": _BATCH},
         cohort=10,
-        is_stand_in=True,
-        of="emnist",
+        stands_for="emnist",
     ),
     DataSet(
         "digits",
@@ -235,18 +233,16 @@ DATA_SETS: Final = (
         {"emnist-linear": {"training": {"learning_rate": 0.2, "l2": 0.03}}},
         cohort=15,
         source="digits",
-        is_stand_in=True,
         models=("linear",),
-        of="emnist",
+        stands_for="emnist",
     ),
     DataSet(
-        "synthetic-emnist",
+        _SYNTHETIC[0],
         "synthetic characters",
-        _halves("synthetic-emnist", 100, num_classes=62),
+        _halves(_SYNTHETIC[0], 100, num_classes=62),
         {"emnist-linear": {"training": {"learning_rate": 0.1}}},
-        source="synthetic-emnist",
-        is_stand_in=True,
-        of="emnist",
+        source=_SYNTHETIC[0],
+        stands_for="emnist",
     ),
     DataSet(
         "sent140",
@@ -256,12 +252,11 @@ DATA_SETS: Final = (
         reads_vectors=True,
     ),
     DataSet(
-        "synthetic-sent140",
+        _SYNTHETIC[1],
         "synthetic tweets",
-        _halves("synthetic-sent140", 50),
-        source="synthetic-sent140",
-        is_stand_in=True,
-        of="sent140",
+        _halves(_SYNTHETIC[1], 50),
+        source=_SYNTHETIC[1],
+        stands_for="sent140",
     ),
     DataSet(
         "shakespeare",
@@ -295,21 +290,15 @@ DATA_SETS: Final = (
         _halves("qmnist", 50, num_classes=10),
         of="mnist",
     ),
-    DataSet("mnist-writers", "MNIST by writer, in an .npz archive", _archive(50, 10), of="mnist"),
-    *(  # of a writer, at most 200 characters
-        DataSet(
-            name,
-            f"UNIPEN's {title} by writer, in an .npz archive",
-            _archive(least, classes, max_samples=200),
+    *(
+        DataSet(name, f"{title}, {_ARCHIVE}", _halves("npz", least, **more), of=of)
+        for name, of, title, least, more in (
+            ("mnist-writers", "mnist", "MNIST by writer", 50, {"num_classes": 10}),
+            ("unipen-digits", "", "UNIPEN's digits by writer", 20, _unipen(10)),
+            ("unipen-lower", "", "UNIPEN's lower-case letters by writer", 50, _unipen(26)),
+            ("unipen-all", "", "UNIPEN's digits and letters by writer", 100, _unipen(62)),
+            ("schools", "", "pupils by school (Hsb82 of R's mlmRev)", 30, {"num_classes": 2}),
         )
-        for name, title, least, classes in (
-            ("unipen-digits", "digits", 20, 10),
-            ("unipen-lower", "lower-case letters", 50, 26),
-            ("unipen-all", "digits and letters", 100, 62),
-        )
-    ),
-    DataSet(
-        "schools", "pupils by school (Hsb82 of R's mlmRev), in an .npz archive", _archive(30, 2)
     ),
     DataSet(
         "plays",
@@ -338,9 +327,7 @@ class Chosen:
     @property
     def label(self) -> str:
         """The task's title, which names a stand-in."""
-        return (
-            f"{self.task.title} (on {self.data.name})" if self.data.is_stand_in else self.task.title
-        )
+        return self.task.title + f" (on {self.data.name})" * self.data.is_stand_in
 
 
 def choose_tasks(request: Request, tasks: tuple[Task, ...]) -> tuple[Chosen, ...]:
@@ -412,16 +399,11 @@ def _given(request: Request) -> dict[str, tuple[DataSet, Path | None]]:
 
 
 def _is_wanted(task: Task, models: tuple[str, ...] | None, tasks: tuple[Task, ...]) -> bool:
-    if models is None:
-        return True
     known = {word: one for one in tasks for word in (one.model, one.name)}
-    for word in models:
+    for word in models or ():
         find(word, known, "--models: there is no")
-    return task.model in models or task.name in models
+    return models is None or task.model in models or task.name in models
 
 
 def _without_path(task: Task) -> DataSet | None:
-    for data in DATA_SETS:
-        if data.suits(task) and data.source is not None and data.name != "digits":
-            return data
-    return None
+    return next((data for data in DATA_SETS if data.suits(task) and data.name in _SYNTHETIC), None)

@@ -20,8 +20,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import groupby, product
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,7 +38,6 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.own_files import write_file
 from deltafl.sim.reproduce.experiment import (
-    NONE,
     Cell,
     Columns,
     Finished,
@@ -45,11 +46,10 @@ from deltafl.sim.reproduce.experiment import (
     Request,
     Runs,
     Table,
-    bold,
-    over_seeds,
     percent_error,
-    plus_minus,
     read_runs,
+    spread,
+    spread_of,
 )
 from deltafl.sim.reproduce.grid import Experiment, config_of, notes_of
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, choose_methods
@@ -67,50 +67,45 @@ _DIGITS: Final = 4
 _TEXT: Final = SHAKESPEARE.name
 
 
-class Point(NamedTuple):
-    """A method with a setting, and its cells, one for each seed."""
-
-    method: str
-    setting: str
-    cells: Sequence[Cell]
-
-
 class Grid(NamedTuple):
     """What is tried, and how it is measured.
 
     Attributes:
         name: of its table.
         title: of its table.
-        points: all of them.
+        task: the name of the task.
+        seeds: how many each point is tried with.
+        points: by the label of a method and its setting in words, method by method: the settings of
+            a run with a seed.
         measures: of the final models, by name; the first one decides.
         digits: of the numbers, for points may lie close together.
     """
 
     name: str
     title: str
-    points: Sequence[Point]
+    task: str
+    seeds: int
+    points: Mapping[tuple[str, str], Callable[[int], RunConfig]]
     measures: Mapping[str, Callable[[Evaluation], float]]
     digits: int = 2
 
-    def records(self, runs: Runs) -> Iterator[dict[str, object]]:
+    def cells(self) -> Iterator[Cell]:
+        """Every point, with every seed."""
+        for point, config in self.points.items():
+            for seed in range(1, self.seeds + 1):
+                yield Cell(self.task, ", ".join(point), seed, config(seed))
+
+    def records(self, runs: Runs) -> Iterator[dict[str, Any]]:
         """What each point came to."""
-        for method, setting, cells in self.points:
-            task = cells[0].task
-            ended = runs.get((task, cells[0].method), {})
-            of = {"task": task, "method": method, "setting": setting}
-            numbers = {name: over_seeds(ended, one) for name, one in self.measures.items()}
-            yield {
-                **of,
-                "seeds": len(ended),
-                **{name: number and number.mean for name, number in numbers.items()},
-                **{f"{name}_std": number and number.std for name, number in numbers.items()},
-            }
+        for point in self.points:
+            ended = runs.get((self.task, ", ".join(point)), {})
+            numbers = {name: map(one, ended.values()) for name, one in self.measures.items()}
+            of = dict(zip(("task", "method", "setting"), (self.task, *point), strict=True))
+            yield {**of, "seeds": len(ended), **spread(numbers)}
 
 
 class GridSearch(Experiment):
     """Methods at every point of their grids, and what to choose."""
-
-    __slots__ = ()
 
     @abstractmethod
     def grids(self, request: Request) -> Iterator[Grid]:
@@ -121,9 +116,8 @@ class GridSearch(Experiment):
         return smallest(found, key)
 
     def cells(self, request: Request) -> Sequence[Cell]:
-        """Every point, with every seed."""
-        points = (point for grid in self.grids(request) for point in grid.points)
-        return [cell for point in points for cell in point.cells]
+        """Every point of every grid."""
+        return [cell for grid in self.grids(request) for cell in grid.cells()]
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """A table for each grid, with a row for each point."""
@@ -131,9 +125,13 @@ class GridSearch(Experiment):
         tables, notes = [], []
         for grid in self.grids(request):
             found = [*grid.records(runs)]
-            best = mark_best(found, partial(self.best, key=next(iter(grid.measures))))
-            notes += [f"{one['task']}, {one['method']}: {one['setting']}." for one in best]
-            of: Columns = {name: partial(_written, name, grid.digits) for name in grid.measures}
+            for _, own in groupby(found, itemgetter("method")):
+                points = [*own]
+                best = self.best(points, f"{next(iter(grid.measures))}_mean")
+                notes += ["{task}, {method}: {setting}.".format_map(best)] if best else []
+                for one in points:
+                    one["chosen"] = one is best
+            of = {name: spread_of(name, grid.digits) for name in grid.measures}
             columns: Columns = {"method": "method", "setting": "setting", **of}
             tables.append(Table.of(grid.name, grid.title, found, columns))
         if any(not record["seeds"] for table in tables for record in table.records):
@@ -143,19 +141,19 @@ class GridSearch(Experiment):
         return Report(tuple(tables), notes=tuple(notes))
 
 
-@dataclass(frozen=True, slots=True)
 class Tuning(GridSearch):
-    """The grids of one task.
+    """The grids of one task."""
 
-    Attributes:
-        what: is tuned, `RATE`, `L2` or both.
-    """
-
-    what: tuple[str, ...] = ()
+    @property
+    def what(self) -> tuple[str, ...]:
+        """What is tuned: the rate and, of a linear model, λ."""
+        (task,) = self.tasks
+        has_l2 = "l2" in task.settings.get("training", {}) and task.model == "linear"
+        return (RATE, L2) if has_l2 else (RATE,)
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """The grids, what to choose, and what differs from the paper."""
-        report = GridSearch.report(self, request, finished)
+        report = super().report(request, finished)
         notes = notes_of(request, [self._one(request)], [FEDAVG])
         return replace(report, notes=(*report.notes, *notes))
 
@@ -164,54 +162,58 @@ class Tuning(GridSearch):
 
     def grids(self, request: Request) -> Iterator[Grid]:
         """One of each that is tuned, with one seed unless more are asked for."""
+        one, seeds = self._one(request), request.seeds or 1
         for what in self.what:
+            tried = _rates(request, one) if what == RATE else _penalties(request, one)
+            points = {
+                (
+                    method.label,
+                    " ".join(f"--set training.{key}={of:g}" for key, of in values.items()),
+                ): (partial(_config, request, one, method, values, changes))
+                for method, values, changes in tried
+            }
             name, title, measure = _CRITERIA[what]
-            points = [*self._points(request, what)]
-            yield Grid(f"{self.name}-{what}", title, points, {name: measure}, _DIGITS)
-
-    def _points(self, request: Request, what: str) -> Iterator[Point]:
-        one, changes = self._one(request), dict[str, Any]()
-        if what == RATE:
-            points = _rates(config_of(request, one, FEDAVG, 1))
-        else:
-            methods = choose_methods(request.methods, (FEDAVG, *DELTA_FL))
-            points = [(method, {"l2": value}) for method in methods for value in _L2_GRID]
-            changes = _held_out(request, one)
-        for method, values in points:
-            setting = " ".join(f"--set training.{key}={value:g}" for key, value in values.items())
-            cells = []
-            for seed in range(1, (request.seeds or 1) + 1):
-                config = config_of(request, one, method, seed)
-                training = replace(config.training, **values)
-                config = replace(config, training=training, **changes)
-                cells.append(Cell(one.task.name, f"{method.label}, {setting}", seed, config))
-            yield Point(method.label, setting, cells)
+            of = one.task.name, seeds, points, {name: measure}, _DIGITS
+            yield Grid(f"{self.name}-{what}", title, *of)
 
 
 def tuning_of(task: Task) -> Tuning:
-    """The tuning of a task: its rate and, of a linear model, its λ."""
-    has_l2 = "l2" in task.settings.get("training", {}) and task.model == "linear"
-    return Tuning(
-        f"tune-{task.name}",
-        f"Tuning of {task.title}",
-        "arXiv 2002.11223, Section 5 and Appendix C.2.2",
-        (task,),
-        what=(RATE, L2) if has_l2 else (RATE,),
-    )
+    """The tuning of a task."""
+    source = "arXiv 2002.11223, Section 5 and Appendix C.2.2"
+    return Tuning(f"tune-{task.name}", f"Tuning of {task.title}", source, (task,))
 
 
-def _rates(config: RunConfig) -> list[tuple[Method, dict[str, Any]]]:
-    start = config.training.learning_rate
+_Tried: TypeAlias = Iterator[tuple[Method, dict[str, float], dict[str, Any]]]
+"""Methods, settings of the section [training], and whole sections."""
+
+
+def _rates(request: Request, one: Chosen) -> _Tried:
+    training = config_of(request, one, FEDAVG, 1).training
     # a constant rate, as the paper has for linear models
-    decays = (1.0,) if config.training.decay == 1 else _DECAYS
-    return [
-        (FEDAVG, {"learning_rate": factor * start, "decay": decay})
-        for factor in _RATE_FACTORS
-        for decay in decays
-    ]
+    decays = (1.0,) if training.decay == 1 else _DECAYS
+    for factor, decay in product(_RATE_FACTORS, decays):
+        yield FEDAVG, {"learning_rate": factor * training.learning_rate, "decay": decay}, {}
 
 
-def _held_out(request: Request, one: Chosen) -> dict[str, object]:
+def _penalties(request: Request, one: Chosen) -> _Tried:
+    changes = _held_out(request, one)
+    for method, value in product(choose_methods(request.methods, (FEDAVG, *DELTA_FL)), _L2_GRID):
+        yield method, {"l2": value}, changes
+
+
+def _config(
+    request: Request,
+    one: Chosen,
+    method: Method,
+    values: dict[str, Any],
+    changes: dict[str, Any],
+    seed: int,
+) -> RunConfig:
+    config = config_of(request, one, method, seed)
+    return replace(config, training=replace(config.training, **values), **changes)
+
+
+def _held_out(request: Request, one: Chosen) -> dict[str, Any]:
     """Write the train devices to a file of their own, once, and split them anew.
 
     Returns:
@@ -239,29 +241,10 @@ def _held_out(request: Request, one: Chosen) -> dict[str, object]:
     return {"data": divided, "federation": replace(whole.federation, cohort_size=cohort)}
 
 
-def mark_best(
-    records: Sequence[dict[str, object]], choose: Callable[[Sequence[Record]], Record | None]
-) -> list[Record]:
-    """Of each method's points the chosen one, if there is one; every record says whether it is."""
-    by_method: dict[object, list[Record]] = {}
-    for record in records:
-        by_method.setdefault(record["method"], []).append(record)
-    best = [one for one in map(choose, by_method.values()) if one is not None]
-    for record in records:
-        record["chosen"] = any(record is one for one in best)
-    return best
-
-
 def smallest(records: Sequence[Record], key: str) -> Record | None:
     """The record with the smallest number, the first of equals; None of none."""
     known = (record for record in records if record[key] is not None)
     return min(known, key=lambda record: record[key], default=None)
-
-
-def _written(key: str, digits: int, record: Record) -> str:
-    if record[key] is None:
-        return NONE
-    return bold(plus_minus(record[key], record[f"{key}_std"], digits), record["chosen"])
 
 
 _CRITERIA: Final[Mapping[str, tuple[str, str, Callable[[Evaluation], float]]]] = {

@@ -97,7 +97,7 @@ def reported(eta, half_width, kept_devices, kept_weight):
 
 def searched(benchmark, weights):
     """The ticks of a benchmark's losses, and what its search finds."""
-    strategy = strategy_of(benchmark.config())
+    strategy = strategy_of(benchmark.remote())
     state = strategy.init(np.zeros(benchmark.dim, dtype=np.float32), benchmark.clients)
     config = strategy.round_config(state, benchmark.clients)
     ticks = [config.search.grid.tick(loss)[0] for loss in benchmark.losses()[0]]

@@ -4,29 +4,29 @@ from dataclasses import replace
 import pytest
 
 from deltafl.secagg import GraphKind
-from deltafl.sim.bench.round import RoundBenchmark, measure
+from deltafl.sim.bench.round import measure
+from deltafl.sim.bench.round_flags import RoundBenchmark
 from deltafl.sim.cli import main
 
 BENCHMARK = RoundBenchmark(
-    clients=12, dim=40, slots=3, graph=GraphKind.COMPLETE, signed=False, dropout=0.0, seed=1
+    clients=12, dim=40, queries=2, graph=GraphKind.COMPLETE, signed=False, dropout=0.0, seed=1
 )
 SIGNED = replace(BENCHMARK, signed=True)
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "slots", "trips"),
+    ("benchmark", "queries", "trips"),
     [
         # set-up 3; unsigned: first query 2, each further one 1, update 2; signed: 3, 1 and 3
-        (BENCHMARK, 1, 5),
-        (BENCHMARK, 2, 7),
-        (BENCHMARK, 5, 10),
-        (SIGNED, 1, 6),
-        (SIGNED, 2, 9),
-        (SIGNED, 5, 12),
+        (BENCHMARK, 1, 7),
+        (BENCHMARK, 4, 10),
+        (SIGNED, 1, 9),
+        (SIGNED, 4, 12),
     ],
 )
-def test_round_trips_are_counted(benchmark, slots, trips):
-    assert measure(replace(benchmark, slots=slots, dim=1))["trips"] == trips
+def test_round_trips_are_counted(benchmark, queries, trips):
+    measured = measure(replace(benchmark, queries=queries, dim=1))
+    assert (measured["sums"], measured["trips"]) == (queries + 1, trips)
 
 
 def test_what_a_device_sends_beside_the_update_is_counted():
@@ -37,8 +37,26 @@ def test_what_a_device_sends_beside_the_update_is_counted():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", ["bracketed", "histogram"])
+def test_what_checks_a_search_costs_time_and_bytes(method):
+    checks = ("trusted", "verified", "proved")
+    found = [measure(replace(SIGNED, method=method, search=one))["by_stage"] for one in checks]
+    sent = [each["mask"]["kb_up_per_device"] for each in found]
+    # a verified answer has a commitment, its signature and blinding; a proved one the proof, too
+    assert sent[0] + 0.096 < sent[1] < sent[2]
+    assert found[1]["mask"]["kb_down_per_device"] > found[0]["mask"]["kb_down_per_device"] + 0.096
+    assert found[2]["mask"]["server_cpu_ms"] > found[1]["mask"]["server_cpu_ms"]
+
+
+def test_votes_that_cannot_be_proved_are_refused(capsys):
+    arguments = ["--clients", "12", "--search", "proved", "--signed", "--graph", "complete"]
+    assert main(["bench", "round", *arguments]) == 2
+    assert "bracketed" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_command(capsys):
-    arguments = ["bench", "round", "--clients", "8", "--dim", "20", "--slots", "3"]
+    arguments = ["bench", "round", "--clients", "12", "--dim", "20", "--queries", "2"]
     arguments += ["--signed"]
     assert main([*arguments, "--graph", "complete", "--json"]) == 0
     measured = json.loads(capsys.readouterr().out)

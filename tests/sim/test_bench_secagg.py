@@ -4,7 +4,7 @@ import re
 import pytest
 
 from deltafl.secagg import GraphKind
-from deltafl.sim.bench import session
+from deltafl.sim.bench import secagg
 from deltafl.sim.bench.secagg import SessionBenchmark, measure
 from deltafl.sim.cli import main
 from deltafl.sim.errors import RunError
@@ -48,14 +48,14 @@ def test_the_upload_is_counted_whole():
 
 
 def test_a_wrong_sum_is_not_reported(monkeypatch):
-    honest = session.run_session
+    honest = secagg.run_session
 
     def wrong(*arguments, **options):
         (result,) = honest(*arguments, **options)
         result.vector[7] ^= 1
         return [result]
 
-    monkeypatch.setattr(session, "run_session", wrong)
+    monkeypatch.setattr(secagg, "run_session", wrong)
     with pytest.raises(RunError, match="not that of the contributors"):
         measure(benchmark())
 

@@ -16,7 +16,7 @@ from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.comparison import comparison_table
 from deltafl.sim.reproduce.output import as_latex
-from deltafl.sim.reproduce.statistics import compare_over_seeds, holm, resampled_p
+from deltafl.sim.reproduce.statistics import compare_over_seeds, holm
 from deltafl.sim.settings.config_io import build_config
 
 DEVICES = 30
@@ -164,8 +164,9 @@ def test_splits_of_their_own_give_a_p_value_for_new_devices_and_no_bootstrap(tmp
     _, found = compare_in_pairs(methods, methods[0])
     assert found.devices is None
     tails = [[np.percentile(errors_of(seed, by), 90) for seed in (1, 2, 3)] for by in (-0.05, 0)]
-    new = resampled_p(*tails, test_share=0.5) if by == "devices" else None
-    assert found.new_devices_p == pytest.approx(new)
+    share = 0.5 if by == "devices" else None
+    expected = compare_over_seeds(*tails, test_share=share)
+    assert found.seeds.p_new_devices == pytest.approx(expected.p_new_devices)
 
 
 def test_runs_of_one_algorithm_are_told_apart_by_what_differs(tmp_path):

@@ -26,7 +26,7 @@ from deltafl.sim.reproduce.headline_report import (
     draw_devices,
     draw_tests,
 )
-from deltafl.sim.reproduce.statistics import compare_over_seeds, holm, resampled_p
+from deltafl.sim.reproduce.statistics import compare_over_seeds, holm
 from deltafl.sim.reproduce.tuning import divide, smallest
 from deltafl.sim.settings.config import DataConfig
 
@@ -56,7 +56,7 @@ def cells(archive, out, name="headline", **settings):
 class TestDeclaration:
     def test_every_method_has_as_many_settings_to_be_tried_with(self):
         for grid in FIRST.grids.values():
-            assert len(set(grid)) == len(grid) == FIRST.budget
+            assert len(set(grid)) == len(grid) == 8
 
     def test_what_was_chosen_is_on_the_grid(self):
         assert set(FIRST.chosen) == set(FIRST.grids)
@@ -121,7 +121,7 @@ class TestCells:
 
     def test_tuning_reads_the_devices_that_tune(self, archive, tmp_path):
         made = cells(archive, tmp_path, "headline-tuning")
-        assert len(made) == len(FIRST.tuned) * FIRST.budget * FIRST.tuning_seeds
+        assert len(made) == len(FIRST.tuned) * 8 * FIRST.tuning_seeds
         (source,) = {cell.config.data.source for cell in made}
         assert source.endswith("-tuning.npz")
 
@@ -153,8 +153,8 @@ class TestReport:
         assert rows[SMALL_STEPS, "private Δ-FL θ=0.5"][8] == "lower"
         assert rows[TUNED, "Δ-FL θ=0.5"][8] == "no"
         assert [record["round"] for record in tests.records] == [ROUNDS] * 4
-        raw = [record["p90_p_t"] for record in tests.records]
-        assert [record["adjusted_p"] for record in tests.records] == list(holm(raw))
+        raw = [record["p_runs"] for record in tests.records]
+        assert [record["adjusted_p_runs"] for record in tests.records] == list(holm(raw))
 
     @pytest.mark.slow
     def test_it_has_errors_over_rounds_devices_and_figures(self, report):
@@ -210,11 +210,8 @@ def test_only_seeds_that_both_have_are_paired():
     theirs, ours = (
         [percent_error(one[ROUNDS][seed], 90) / 100 for seed in (2, 4)] for one in arms.values()
     )
-    expected = compare_over_seeds(ours, theirs, alternative="less")
+    expected = compare_over_seeds(ours, theirs, alternative="less", test_share=0.5)
     assert asdict(test.tail.seeds) == pytest.approx(asdict(expected))
-    assert test.tail.new_devices_p == pytest.approx(
-        resampled_p(ours, theirs, test_share=0.5, alternative="less")
-    )
     assert compare(arms, 7) == ()  # nobody was evaluated there
 
 

@@ -80,7 +80,7 @@ class TestDeclaration:
         rates = {setting.rate for setting in study.grids["FedAvg"]}
         assert [method.label for method in study.tuned] == list(study.grids)
         for grid in study.grids.values():
-            assert len(set(grid)) == len(grid) == study.budget
+            assert len(set(grid)) == len(grid) == len(study.grids["FedAvg"])
             assert {setting.rate for setting in grid} == rates
             assert {setting.decay for setting in grid} >= {1.0, 0.6}
 
@@ -139,13 +139,17 @@ class TestCells:
             assert cell.config.training.backend == "batched"
             of_data = 200 if "unipen" in study.task else 100 if study.task == "plays-gru" else 0
             assert cell.config.data.max_samples == (study.max_samples or of_data)
-            is_clear = not label.startswith("private")
-            assert cell.config.federation.rounds == study.rounds_of(family, clear=is_clear)
+            method = methods[family, label]
+            assert cell.config.federation.rounds == study.rounds_of(family, method)
 
 
 def test_the_first_study_is_as_it_was_declared():
     assert STUDIES[0] is MNIST_LINEAR is study_of("mnist-linear")
-    assert (MNIST_LINEAR.seeds, MNIST_LINEAR.tuning_seeds, MNIST_LINEAR.budget) == (12, 2, 8)
+    assert (MNIST_LINEAR.seeds, MNIST_LINEAR.tuning_seeds, len(MNIST_LINEAR.grids["AFL"])) == (
+        12,
+        2,
+        8,
+    )
     assert (MNIST_LINEAR.rounds, MNIST_LINEAR.curve, MNIST_LINEAR.every) == (50, 100, 10)
     assert (MNIST_LINEAR.small_rate, MNIST_LINEAR.num_tests) == (0.05, 14)
     assert not MNIST_LINEAR.only_if_named
@@ -218,11 +222,11 @@ def test_tests_of_several_studies_are_corrected_for_all_of_them(archives, tmp_pa
     tests = [table for table in report.tables if "headline-tests" in table.name]
     assert ["p for new writers" in table.columns for table in tests] == [True, False]
     together = report.tables[-1]
-    raw = [record["p90_p_t"] for record in together.records]
+    raw = [record["p_runs"] for record in together.records]
     assert len(raw) == sum(len(table.rows) for table in tests) == 4
     assert [record["together_p"] for record in together.records] == list(holm(raw))
-    assert [record["adjusted_p"] for record in together.records] == [
-        record["adjusted_p"] for table in tests for record in table.records
+    assert [record["adjusted_p_runs"] for record in together.records] == [
+        record["adjusted_p_runs"] for table in tests for record in table.records
     ]
     lower = [row[-1] for row in together.rows]
     assert lower == ["lower" if SMALL_STEPS in row else "no" for row in together.rows]

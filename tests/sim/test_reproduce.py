@@ -2,6 +2,8 @@
 
 import json
 import signal
+import threading
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -338,8 +340,9 @@ class TestRunning:
     def test_equal_cells_are_run_once_and_reported_each(self, tmp_path, play):
         (cell,) = digits_cells(tmp_path)
         double = play(succeeds)
-        outcome = run_cells([cell, cell], tmp_path, jobs=1, quiet=True)
-        assert len(outcome.finished) == 2
+        again = replace(cell, method="another name")
+        outcome = run_cells([cell, again, cell], tmp_path, jobs=1, quiet=True)
+        assert list(outcome.finished) == [cell, again]
         assert len(double.started) == 1
 
     def test_a_failed_cell_is_named_and_loses_nothing_else(self, tmp_path, play):
@@ -347,22 +350,21 @@ class TestRunning:
         bad = directories_of(cells, tmp_path)[1].path
         play(lambda place, log: (fails if place.path == bad else succeeds)(place, log))
         outcome = run_cells(cells, tmp_path, jobs=2, quiet=True)
-        assert [one.cell.seed for one in outcome.finished] == [1, 3]
-        (failure,) = outcome.failures
-        assert str(failure).startswith(
-            "emnist-linear, FedAvg, seed 2 failed: training diverged (all of it: "
-        )
-        assert b"a line before" in failure.log.read_bytes()
+        assert [cell.seed for cell in outcome.finished] == [1, 3]
+        log = bad.with_suffix(".log")
+        told = f"emnist-linear, FedAvg, seed 2 failed: training diverged (all of it: {log})"
+        assert outcome.failed == {cells[1]: told}
+        assert b"a line before" in log.read_bytes()
 
     def test_a_killed_cell_is_a_failure(self, tmp_path, play):
         play(lambda *_: -signal.SIGKILL)
-        (failure,) = run_cells(digits_cells(tmp_path), tmp_path, quiet=True).failures
-        assert failure.reason == "it was killed by signal 9"
+        (told,) = run_cells(digits_cells(tmp_path), tmp_path, quiet=True).failed.values()
+        assert "failed: it was killed by signal 9 (" in told
 
     def test_a_cell_that_ends_well_without_a_result_is_a_failure(self, tmp_path, play):
         play(lambda *_: 0)
-        (failure,) = run_cells(digits_cells(tmp_path), tmp_path, quiet=True).failures
-        assert failure.reason == "it ended with exit code 0"
+        (told,) = run_cells(digits_cells(tmp_path), tmp_path, quiet=True).failed.values()
+        assert "failed: it ended with exit code 0 (" in told
 
     def test_a_process_of_its_own_says_what_is_wrong_with_its_directory(self, tmp_path):
         """The only one with a real process; it ends before it has loaded anything heavy."""
@@ -370,20 +372,34 @@ class TestRunning:
         (place,) = directories_of([cell], tmp_path)
         write_run(place.path, cell.config)
         note(place.path, "settings", "[data")
-        (failure,) = run_cells([cell], tmp_path, quiet=True).failures
-        assert "is not valid TOML" in failure.reason
+        (told,) = run_cells([cell], tmp_path, quiet=True).failed.values()
+        assert "is not valid TOML" in told
 
     def test_a_failed_cell_is_tried_again(self, tmp_path, play):
         cells = digits_cells(tmp_path)
         play(fails)
-        assert run_cells(cells, tmp_path, quiet=True).failures
+        assert run_cells(cells, tmp_path, quiet=True).failed
         play(succeeds)
-        assert not run_cells(cells, tmp_path, quiet=True).failures
+        assert not run_cells(cells, tmp_path, quiet=True).failed
 
-    def test_a_cell_gets_the_core_that_the_fewest_have(self):
-        found = [cells_module._free([3, 5], taken) for taken in ([3], [5], [3, 5, 5])]
-        assert found == [5, 3, 3]
-        assert cells_module._free([], []) is None
+    @pytest.mark.parametrize("system", [{3, 5}, None])
+    def test_each_of_two_that_run_at_a_time_has_a_core_of_its_own(
+        self, tmp_path, play, monkeypatch, system
+    ):
+        bound, both = [], threading.Barrier(2)
+
+        def at_a_time(place, log):
+            both.wait(20)
+            return succeeds(place, log)
+
+        play(at_a_time)
+        if system is None:  # as macOS, which cannot
+            monkeypatch.delattr(cells_module.os, "sched_getaffinity")
+        else:
+            monkeypatch.setattr(cells_module.os, "sched_getaffinity", lambda _: system)
+        monkeypatch.setattr(cells_module.os, "sched_setaffinity", lambda _, to: bound.extend(to))
+        run_cells(digits_cells(tmp_path, seeds=4), tmp_path, jobs=2, quiet=True)
+        assert sorted(bound) == ([] if system is None else [3, 5])
 
     def test_no_jobs_is_an_error(self, tmp_path):
         with pytest.raises(ValueError, match="jobs=0"):
@@ -492,7 +508,7 @@ class TestCommand:
         for experiment in EXPERIMENTS:
             (line,) = [line for line in lines if line.split()[:1] == [experiment.name]][:1]
             assert experiment.source in line
-        assert any(line.startswith("  fig3 ") and line.endswith("no data") for line in lines)
+        assert any(line.startswith("  fig3 ") and line.endswith("data: none") for line in lines)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

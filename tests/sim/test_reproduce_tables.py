@@ -18,7 +18,7 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.catalogue import experiment_named
-from deltafl.sim.reproduce.experiment import Finished, OverSeeds, Report, Request, Table
+from deltafl.sim.reproduce.experiment import Finished, Report, Request, Table, mean_and_std
 from deltafl.sim.reproduce.grid import config_of
 from deltafl.sim.reproduce.methods import (
     DELTA_FL,
@@ -105,7 +105,7 @@ class TestErrorTable:
         tests = report_of(tmp_path, "table2", lambda cell: tail(cell, better=better)).tables[1]
         row = dict(zip(tests.columns, tests.rows[1], strict=True))
         assert row["method"] == "Δ-FL θ=0.5"
-        assert row["p over runs, Holm"] == "0.250"  # three equal differences
+        assert row["p over runs, Holm"] == "0.2500"  # three equal differences
         assert row["difference over devices (points) [95%]"].startswith("-") == better
 
     def test_every_method_is_compared_with_fedavg(self, tmp_path):
@@ -261,15 +261,15 @@ class TestPublished:
 
 class TestOffBy:
     def test_it_is_the_difference_in_standard_deviations_of_both(self):
-        ours = OverSeeds((10.0, 16.0))
+        ours = mean_and_std((10.0, 16.0))
         expected = (13 - 20) / math.hypot(18**0.5, 4)
-        assert off_by(ours, Published(20, 4)) == pytest.approx(expected)
+        assert off_by(*ours, Published(20, 4)) == pytest.approx(expected)
 
     def test_a_single_seed_is_measured_by_the_published_spread(self):
-        assert off_by(OverSeeds((10.0,)), Published(20, 4)) == -2.5
+        assert off_by(10.0, None, Published(20, 4)) == -2.5
 
     def test_without_any_spread_there_is_no_measure(self):
-        assert off_by(OverSeeds((10.0,)), Published(20, 0)) is None
+        assert off_by(10.0, None, Published(20, 0)) is None
 
 
 TEXTS = st.text(

@@ -471,10 +471,10 @@ def test_playing_a_finished_run_again_changes_nothing(private, tmp_path):
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("graph", ["complete", "sparse"])
 def test_the_benchmark_of_a_round_prints_what_it_measured(capsys, graph, signed):
-    arguments = f"bench round --clients 30 --dim 500 --slots 3 --graph {graph} --json".split()
+    arguments = f"bench round --clients 30 --dim 500 --queries 2 --graph {graph} --json".split()
     assert main([*arguments, "--dropout", "0.1", *(["--signed"] if signed else [])]) == 0
     measured = json.loads(capsys.readouterr().out)
-    assert measured["slots"] == 3
+    assert measured["sums"] == 3
     assert measured["graph"] == graph
     assert measured["total_cpu_s"] >= measured["devices_cpu_s"] > 0
     assert measured["signed"] is signed
@@ -489,13 +489,10 @@ def test_the_benchmark_of_a_round_prints_what_it_measured(capsys, graph, signed)
 
 
 def test_the_benchmark_names_what_is_wrong(capsys):
-    for odd, words in (
-        (["--clients", "3", "--dim", "5", "--slots", "2"], "no sparse graph over 3 devices"),
-        (["--dim", "100000000000"], "lower update_length"),
-    ):
-        assert main(["bench", "round", *odd]) == 2
-        assert words in capsys.readouterr().err
-    for flag, number in (("--slots", "0"), ("--clients", "0"), ("--seed", "-1")):
+    assert main(["bench", "round", "--clients", "3", "--dim", "5", "--queries", "2"]) == 2
+    assert "cohort_size = 3: must be at least" in capsys.readouterr().err
+    wrong = {"--queries": "0", "--clients": "0", "--seed": "-1", "--dim": "100000000000"}
+    for flag, number in wrong.items():
         with pytest.raises(SystemExit):
             main(["bench", "round", flag, number])
         assert f"{flag}: {number} must be a whole number" in capsys.readouterr().err

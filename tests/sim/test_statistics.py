@@ -20,7 +20,6 @@ from deltafl.sim.reproduce.statistics import (
     compare_worst_served,
     error_matrix,
     holm,
-    resampled_p,
 )
 
 Z90 = stats.norm.ppf(0.9)
@@ -83,7 +82,8 @@ def test_equal_differences_are_as_sure_as_their_signs_and_no_surer(size, shift):
     base = rng(size).random(size)
     found = compare_over_seeds(base + shift, base)
     assert found.p == found.p_signed_rank == found.smallest_p == 2.0 ** (1 - size)
-    assert resampled_p(base + shift, base, test_share=0.5) == found.p
+    again = compare_over_seeds(base + shift, base, test_share=0.5)
+    assert again.p_new_devices == found.p
     assert (found.low < 0 < found.high) == (found.p > 0.05)
     # control: what is apart by unlike differences has a t interval, however few they are
     assert np.isfinite(compare_over_seeds(base + shift * np.arange(1.0, size + 1), base).low)
@@ -193,7 +193,10 @@ def check_that_tenths_are_as_whole_numbers(ours, baseline):
     assert tenths.p_sign == exact.p_sign
     assert tenths.p == pytest.approx(exact.p)
     assert np.isfinite(tenths.effect) == np.isfinite(exact.effect)
-    new = (resampled_p(ours * by, baseline * by, test_share=0.5) for by in (1.0, 0.1))
+    new = (
+        compare_over_seeds(ours * by, baseline * by, test_share=0.5).p_new_devices
+        for by in (1.0, 0.1)
+    )
     assert next(new) == pytest.approx(next(new))
 
 
@@ -518,8 +521,9 @@ def test_overlapping_splits_count_as_fewer_than_they_are():
     differences = np.subtract(ours, baseline)
     error = differences.std(ddof=1) * (1 / 4 + 0.2 / 0.8) ** 0.5
     expected = stats.t.cdf(differences.mean() / error, 3)
-    assert resampled_p(ours, baseline, test_share=0.2) == pytest.approx(2 * expected)
-    found = resampled_p(ours, baseline, test_share=0.2, alternative="less")
+    found = compare_over_seeds(ours, baseline, test_share=0.2).p_new_devices
+    assert found == pytest.approx(2 * expected)
+    found = compare_over_seeds(ours, baseline, test_share=0.2, alternative="less").p_new_devices
     assert found == pytest.approx(expected)
     assert found > compare_over_seeds(ours, baseline, alternative="less").p
 
@@ -527,6 +531,6 @@ def test_overlapping_splits_count_as_fewer_than_they_are():
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(ValueError, match="test_share"):
-        resampled_p([0.1, 0.2], [0.1, 0.3], test_share=share)
-    with pytest.raises(ValueError, match="one split"):
-        resampled_p([0.1], [0.1], test_share=0.5)
+        compare_over_seeds([0.1, 0.2], [0.1, 0.3], test_share=share)
+    with pytest.raises(ValueError, match="one pair"):
+        compare_over_seeds([0.1], [0.1], test_share=0.5)

@@ -45,7 +45,7 @@ def test_the_name_of_a_file_reaches_the_terminal_as_text(arguments, tmp_path, mo
 @pytest.mark.parametrize(
     ("arguments", "requirement"),
     [
-        (["bench", "round", "--slots", "1000000000"], "lie in [1, 4096]"),
+        (["bench", "round", "--queries", "1000000000"], "lie in [1, 4095]"),
         (["bench", "secagg", "--clients", "1000000"], "lie in [2, 100000]"),
         (["bench", "audit", "--rounds", "ten"], "ten must be a whole number"),
         (["reproduce", "table1", "--seeds", "0"], "lie in [1, 100000]"),

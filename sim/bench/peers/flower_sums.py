@@ -22,7 +22,6 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module, metadata
 from statistics import median
 from typing import Any, Final, TypeAlias
@@ -59,36 +58,9 @@ _RUN_ID: Final = 1
 _ROUND: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class FlowerCost:
-    """What one round cost.
-
-    Attributes:
-        version: version of flwr.
-        workflow: name of flwr's class, "SecAggWorkflow" or "SecAggPlusWorkflow".
-        neighbours: devices with which a device shares masks, itself not counted.
-        device_cpu_s: by Flower's stage, the median over the devices that took part in it, seconds.
-        devices_cpu_s: all devices together, seconds.
-        server_cpu_s: the workflow without its devices, seconds. Flower's strategy, which averages
-            one copy of the aggregate per device, is part of it.
-        total_cpu_s: devices and server, seconds.
-        max_error: greatest absolute difference between the aggregate and the mean of the survivors'
-            updates. Rounding accounts for about 16 / 2^22 at most with fewer than 1024 devices.
-    """
-
-    version: str
-    workflow: str
-    neighbours: int
-    device_cpu_s: dict[str, float]
-    devices_cpu_s: float
-    server_cpu_s: float
-    total_cpu_s: float
-    max_error: float
-
-
 def measure(
     *, clients: int, dim: int, neighbours: int | None, threshold: int, dropped: int, seed: int
-) -> FlowerCost:
+) -> dict[str, Any]:
     """Run one round and return what it cost.
 
     Args:
@@ -101,6 +73,18 @@ def measure(
         dropped: devices that vanish before their masked vector, in [0, clients).
         seed: of the updates, the graph and the drop-outs, at least 0. Keys and masks come from
             flwr, rounding from NumPy's global generator.
+
+    Returns:
+        version: version of flwr.
+        workflow: name of flwr's class, "SecAggWorkflow" or "SecAggPlusWorkflow".
+        neighbours: devices with which a device shares masks, itself not counted.
+        device_cpu_s: by Flower's stage, the median over the devices that took part in it, seconds.
+        devices_cpu_s: all devices together, seconds.
+        server_cpu_s: the workflow without its devices, seconds. Flower's strategy, which averages
+            one copy of the aggregate per device, is part of it.
+        total_cpu_s: devices and server, seconds.
+        max_error: greatest absolute difference between the aggregate and the mean of the survivors'
+            updates. Rounding accounts for about 16 / 2^22 at most with fewer than 1024 devices.
 
     Raises:
         UserError: flwr is not installed, or in another release.
@@ -128,20 +112,20 @@ def measure(
             )
         aggregate = context.state[model_key].to_numpy_ndarrays()[0]
     devices_cpu_s = sum(sum(spent) for spent in grid.device_cpu_s.values())
-    return FlowerCost(
-        version=metadata.version("flwr"),
-        workflow=type(workflow).__name__,
-        neighbours=clients - 1 if neighbours is None else neighbours,
-        device_cpu_s={stage: median(spent) for stage, spent in grid.device_cpu_s.items()},
-        devices_cpu_s=devices_cpu_s,
-        server_cpu_s=total - devices_cpu_s,
-        total_cpu_s=total,
-        max_error=float(np.abs(aggregate - mean).max()),
-    )
+    return {
+        "version": metadata.version("flwr"),
+        "workflow": type(workflow).__name__,
+        "neighbours": clients - 1 if neighbours is None else neighbours,
+        "device_cpu_s": {stage: median(spent) for stage, spent in grid.device_cpu_s.items()},
+        "devices_cpu_s": devices_cpu_s,
+        "server_cpu_s": total - devices_cpu_s,
+        "total_cpu_s": total,
+        "max_error": float(np.abs(aggregate - mean).max()),
+    }
 
 
 class _Device:
-    """A client whose training is done: `fit` hands out its update, whatever the model."""
+    """A client whose training is done: `fit`, which flwr looks for in the class, hands it out."""
 
     def __init__(self, result: OfFlower) -> None:
         self._result = result
