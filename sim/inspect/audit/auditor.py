@@ -249,7 +249,6 @@ class _Audit:
             session, slot = place
             self._timeline.add_sum(record, slot.question)
             replayed = self._replay(session, slot).finish()
-            slot.shares.clear()
             if replayed.total is not None:
                 self._totals[session.params.tag, slot.index] = replayed.total
         released = ReleasedSum(record, round_, place, replayed)
@@ -268,9 +267,7 @@ class _Audit:
     ) -> Iterator[tuple[Seen, Vector]]:
         """Read the vectors of a slot, and hand each to the checks."""
         for seen, words in masked_vectors(self._reader, session, slot, after):
-            vector = MaskedVector(
-                session, slot, seen, words, self._truth_of_round, self._seeds_of_round
-            )
+            vector = MaskedVector(session, slot, seen, words)
             for check in self._checks:
                 check.on_vector(vector)
             yield seen, words

@@ -58,16 +58,12 @@ class MaskedVector:
         slot: Its slot.
         seen: The message that contained it, without the vector.
         words: Its words, below 2^ring_bits of the slot.
-        truth: The true values of the round's devices, as far as they are known.
-        seeds: What devices drew in the round, as far as it is known.
     """
 
     session: SessionView
     slot: SlotView
     seen: Seen
     words: Vector
-    truth: TruthOfRound
-    seeds: SeedsOfRound
 
 
 @dataclass(frozen=True, slots=True, eq=False)

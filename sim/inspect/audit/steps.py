@@ -36,7 +36,7 @@ def steps_of(session: SessionView) -> list[SessionStep]:
             every += [
                 SessionStep("vectors", slot.opened, slot.inputs, slot),
                 SessionStep("signatures", slot.checks, slot.signatures, slot),
-                SessionStep("shares", slot.requests, slot.helped, slot),
+                SessionStep("shares", slot.requests, slot.shares, slot),
             ]
     asked = [step for step in every if step.sent]
     return sorted(asked, key=lambda step: min(seen.record.number for seen in step.sent))

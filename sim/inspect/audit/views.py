@@ -1,7 +1,7 @@
 """What the server saw in one round: sessions and slots, and which device was told and said what.
 
 This module judges nothing. It does not keep long messages: masked vectors are read again from the
-file when their slot is over, only digests of boxes are kept, and shares are dropped after the sum.
+file when their slot is over, and only digests of boxes are kept.
 """
 
 from collections.abc import Iterator
@@ -46,8 +46,7 @@ class SlotView:
         checks: The lists of devices that were sent to be signed.
         signatures: The signatures that came.
         requests: The requests for shares that were sent.
-        shares: The shares that came, until the sum.
-        helped: The devices' messages with shares that came, without the shares.
+        shares: The shares that came.
         sums: What the server says that it learnt; one, or none.
     """
 
@@ -59,7 +58,6 @@ class SlotView:
     signatures: list[Seen] = field(default_factory=list)
     requests: list[Seen] = field(default_factory=list)
     shares: list[Seen] = field(default_factory=list)
-    helped: list[Seen] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
 
     @property
@@ -270,7 +268,6 @@ class SessionView:
                 slot.requests.append(seen)
             case Kind.SHARES:
                 slot.shares.append(seen)
-                slot.helped.append(_without_message(seen))
 
     def advertised(self) -> Iterator[tuple[int, AdvertiseKeys, Seen]]:
         """Device, keys and place of every advertisement."""

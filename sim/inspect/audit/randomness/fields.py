@@ -11,9 +11,6 @@ from deltafl.secagg.messages import AdvertiseKeys, ConsistencySignature, MaskedI
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.randomness.strings import Rows, as_rows
 
-Strings = Iterator[tuple[str, Rows]]
-"""Strings of one size, shape (n, size), n ≥ 1, and what they are, plural."""
-
 POINT: Final = 31
 """Bytes of a point or number of which every bit is random."""
 
@@ -25,8 +22,11 @@ _PIECE: Final = 32
 _WHOLE_LIMBS: Final = pedersen.BLINDING_LIMBS - 1  # the highest has fewer random bits
 
 
-def random_strings(message: object) -> Strings:
-    """The strings of a message that should look random; none of the server's messages."""
+def random_strings(message: object) -> Iterator[tuple[str, Rows]]:
+    """What of a device's message should look random: names, plural, and strings of one size.
+
+    They have shape (n, size), n ≥ 1. Proofs are left out; see `pieces`.
+    """
     match message:
         case AdvertiseKeys():
             yield "sealing keys", as_rows([message.sealing_key], POINT)
