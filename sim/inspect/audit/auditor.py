@@ -25,7 +25,7 @@ from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
 from deltafl.sim.inspect.audit.inventory import Inventory, Timeline
 from deltafl.sim.inspect.audit.options import Options, expected_of, reproduce
 from deltafl.sim.inspect.audit.preface import LIMITS, facts_of_run, without_truth
-from deltafl.sim.inspect.audit.replay import SlotReplay, masked_vectors
+from deltafl.sim.inspect.audit.replay import Replayed, SlotReplay, masked_vectors
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
 from deltafl.sim.inspect.audit.seen import Seen
@@ -119,7 +119,7 @@ class _Audit:
         self._round: RoundView | None = None
         self._truth_of_round: TruthOfRound = {}
         self._digest_of_truth = b""
-        self._totals: dict[tuple[bytes, int], Vector] = {}
+        self._replayed: dict[tuple[bytes, int], Replayed] = {}
         self._num_rounds, self._whole_rounds = 0, 0
         self._num_records, self._digest = 0, b""
         self._is_closed = False
@@ -196,7 +196,7 @@ class _Audit:
             number, truth=truth, inputs=self._inputs_of_round, seeds=self._seeds_of_round
         )
         self._num_rounds += 1
-        self._totals = {}
+        self._replayed = {}
         self._truth_of_round = truth
         self._digest_of_truth = b"" if self._truth is None else self._truth.digest
         self._timeline.begin(number)
@@ -249,8 +249,7 @@ class _Audit:
             session, slot = place
             self._timeline.add_sum(record, slot.question)
             replayed = self._replay(session, slot).finish()
-            if replayed.total is not None:
-                self._totals[session.params.tag, slot.index] = replayed.total
+            self._replayed[session.params.tag, slot.index] = replayed
         released = ReleasedSum(record, round_, place, replayed)
         for check in self._checks:
             self._findings.add_all(check.on_sum(released))
@@ -292,7 +291,7 @@ class _Audit:
         over = RoundOver(
             round_,
             following if round_.end is None else None,
-            self._totals,
+            self._replayed,
             self._truth_of_round if self._truth is not None else None,
             self._seeds_of_round,
             self._digest_of_truth,

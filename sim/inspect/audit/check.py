@@ -91,7 +91,7 @@ class RoundOver:
         view: What the server saw.
         following: The record that follows it although it has no end; None if it has one, or if
             the file ends.
-        totals: Sums that were replayed, by session's tag and slot.
+        replayed: Sums, computed from their messages, by session's tag and slot.
         truth: The true values of its devices; None without a truth file.
         seeds: What its devices drew, as far as it is known.
         truth_digest: That of the truth up to it, 32 bytes; b"" without a truth file.
@@ -99,10 +99,15 @@ class RoundOver:
 
     view: RoundView
     following: Record | None = None
-    totals: Mapping[tuple[bytes, int], Vector] = field(default_factory=dict)
+    replayed: Mapping[tuple[bytes, int], Replayed] = field(default_factory=dict)
     truth: TruthOfRound | None = None
     seeds: SeedsOfRound = field(default_factory=dict)
     truth_digest: bytes = b""
+
+    @property
+    def totals(self) -> dict[tuple[bytes, int], Vector]:
+        """The sums that could be computed."""
+        return {at: one.total for at, one in self.replayed.items() if one.total is not None}
 
 
 class Check(ABC):

@@ -30,9 +30,9 @@ def test_behind_the_update_there_is_the_noise_of_all_devices_and_nothing_else():
 
 def test_a_sum_outside_its_layout_is_not_measured():
     config, words = sums_of(NoisyStage)[0]
-    assert noise_in(config, words[:-1]) is None
+    assert noise_in(config, words[:-1]).size == 0
     exact = dataclasses.replace(config.update, noise=None)
-    assert noise_in(dataclasses.replace(config, update=exact), words) is None
+    assert noise_in(dataclasses.replace(config, update=exact), words).size == 0
 
 
 def test_noise_is_what_is_behind_the_update_once_the_sum_is_rotated_back():
@@ -63,7 +63,7 @@ def measured(config, sums, *, searches=False):
     """The tests of some sums, as an audit makes them."""
     budget = Told()
     check = AddedNoise(SimpleNamespace(budget=budget))
-    measure = check._measure_search if searches else check._measure_update
+    measure = check._of_search if searches else check._of_update
     for number, words in enumerate(sums, start=1):
         measure(0, config(number), words, Evidence(round=number))
     check.on_end()

@@ -14,13 +14,18 @@ import numpy as np
 
 from deltafl.secagg import pedersen, ring, shamir
 from deltafl.secagg.keys import KeyPair
-from deltafl.secagg.messages import MaskedInput, UnmaskShares
+from deltafl.secagg.messages import UnmaskShares
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.public_keys import is_in_group, of_edwards
 from deltafl.sim.inspect.audit.randomness import guesses
-from deltafl.sim.inspect.audit.randomness.fields import POINT, pieces, random_limbs, random_strings
+from deltafl.sim.inspect.audit.randomness.fields import (
+    IDENTITIES,
+    PROOFS,
+    random_limbs,
+    random_strings,
+)
 from deltafl.sim.inspect.audit.randomness.polynomials import (
     beyond,
     by_secret,
@@ -100,21 +105,19 @@ class RandomFields(Check):
         device, place, message = seen.record.peer, seen.place, seen.content.message
         if seen.record.sent or not self._is_new(device, seen.record.sha256):
             return ()
-        for name, rows in random_strings(message):
-            if name == "identities":
-                if (device, rows.tobytes()) in self._lasting:
+        for name, rows, size in random_strings(message):
+            every = [row.tobytes() for row in rows]
+            if name == IDENTITIES:
+                if (device, every[0]) in self._lasting:
                     continue
-                self._lasting.add((device, rows.tobytes()))
-                self._show(of_edwards(rows.tobytes()), f"device {device}'s identity", place)
+                self._lasting.add((device, every[0]))
+                self._show(of_edwards(every[0]), f"device {device}'s identity", place)
+            elif name == PROOFS:  # of which points may come again
+                self._has_proofs |= bool(every)
+                rows = rows[[self._is_new(device, one) or not is_in_group(one) for one in every]]
             elif name.startswith("signatures"):
-                self._compare(device, rows.tobytes(), place)
-            self._add(name, f"device {device}'s", rows, place)
-        if isinstance(message, MaskedInput):
-            self._has_proofs |= bool(message.proof)
-            for one in pieces(message.proof):
-                if self._is_new(device, one) or not is_in_group(one):  # points may come again
-                    rows = as_rows([one], POINT)
-                    self._add("points and numbers of proofs", f"device {device}'s", rows, place)
+                self._compare(device, every[0], place)
+            self._add(name, f"device {device}'s", rows[:, :size], place)
         return ()
 
     def on_sum(self, released: ReleasedSum) -> Iterator[Finding]:
@@ -143,9 +146,7 @@ class RandomFields(Check):
         for session in over.view.sessions.values():
             for slot in session.slots.values():
                 yield from self._share(session, slot, polynomials)
-        found: dict[tuple[str, Evidence], str] = {}
-        for what, place, how in self._guessed(over.view):
-            found.setdefault((what, place), how)
+        found = {(what, place): how for what, place, how in self._guessed(over.view)}
         for (what, place), how in found.items():
             yield _found(what, place, how)
         for strings in (self._fields, self._leading, polynomials):
@@ -192,12 +193,6 @@ class RandomFields(Check):
 
     def _guessed(self, round_: RoundView) -> Iterator[tuple[str, Evidence, str]]:
         """Secrets, and points, that follow from what everybody or the server knows."""
-        for head, how in guesses.shown_by_bytes().items():
-            for _, what, place in self._shown.get(head, ()):
-                yield what, place, how
-        for secret, how in guesses.of_small_seeds(self._rebuilt).items():
-            for _, what, place in self._shown[secret[: guesses.HEAD]]:
-                yield what, place, how
         for value, said, due, is_deep in self._sources(round_):
             for secret, how in guesses.of_value(value):
                 shown = guesses.shown_by(secret) if is_deep else (secret,)
@@ -207,6 +202,10 @@ class RandomFields(Check):
                     for is_secret, what, place in self._shown.get(head, ()):
                         if (is_secret, head) not in due:
                             yield what, place, f"{how}{said}"
+        numbers = guesses.shown_by_bytes() | guesses.of_small_seeds(self._rebuilt)
+        for data, how in numbers.items():
+            for _, what, place in self._shown.get(data[: guesses.HEAD], ()):
+                yield what, place, how
 
     def _sources(self, round_: RoundView) -> Iterator[_Source]:
         """What is known: what everybody can see, and what the server rebuilt."""
@@ -229,20 +228,23 @@ class RandomFields(Check):
     ) -> Iterator[Finding]:
         """Look at the shares of a slot; of each holder at the first that came."""
         came: dict[int, UnmaskShares] = {}
-        ids, threshold, numbers = session.ids.tolist(), session.params.threshold, 0
+        ids, threshold, numbers, place = (
+            session.ids.tolist(),
+            session.params.threshold,
+            0,
+            Evidence(),
+        )
         for seen in slot.shares:
             message, holder = seen.content.message, session.positions.get(seen.record.peer)
             if seen.record.sent or holder is None or not isinstance(message, UnmaskShares):
                 continue
             if (message.positions < len(ids)).all():
                 came.setdefault(holder, message)
+                place = seen.place
         for owner, points, shares in by_secret(came) if came else ():
             if len(points) < threshold:
                 continue
-            whose, place = (
-                f"device {ids[owner]}'s secret of slot {slot.index}",
-                slot.shares[0].place,
-            )
+            whose = f"device {ids[owner]}'s secret of slot {slot.index}"
             self._secrets += 1
             if len(points) > threshold and beyond(points, shares, threshold).any():
                 yield RULES.found("shares.unfitting", f"a share of {whose}", [place])

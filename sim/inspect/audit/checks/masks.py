@@ -7,7 +7,6 @@ the probability that all tests together raise a false alarm.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from deltafl.secagg.graph import Positions
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.audit.check import Check, MaskedVector, Premises, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.check import Check, MaskedVector, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts, StatisticsFacts
 from deltafl.sim.inspect.audit.findings import Evidence
@@ -28,10 +27,9 @@ from deltafl.sim.inspect.audit.randomness.words import (
     small_sums,
     without_known_masks,
 )
-from deltafl.sim.inspect.audit.replay import Replayed
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.tails import Counts
-from deltafl.sim.inspect.audit.views import SessionView, SlotView
+from deltafl.sim.inspect.audit.views import RoundView
 
 RULES: Final = Rules.read(
     """\
@@ -59,20 +57,6 @@ _Left = tuple[int, list[_Head]]
 """The bits of a slot's ring, and what is left of its vectors."""
 
 
-@dataclass(slots=True, eq=False)
-class _Slot:
-    """The first words of the vectors of a slot, of each device the first, and its sum."""
-
-    session: SessionView
-    view: SlotView
-    heads: dict[int, _Head] = field(default_factory=dict)
-    replayed: Replayed | None = None
-
-    @property
-    def bits(self) -> int:
-        return self.session.params.slots[self.view.index].ring_bits
-
-
 class MaskedBytes(Check):
     """Tests masked vectors; the budget decides what is found."""
 
@@ -86,33 +70,27 @@ class MaskedBytes(Check):
         super().__init__(premises)
         self._bytes = self._left = 0
         self._counts: dict[tuple[str, int, int], tuple[Counts, Evidence]] = {}
-        self._slots: dict[tuple[bytes, int], _Slot] = {}
+        self._heads: dict[tuple[bytes, int], dict[int, _Head]] = defaultdict(dict)
         self._last: dict[tuple[int, int, int], list[_Head]] = {}
 
     def on_vector(self, vector: MaskedVector) -> None:
         """Count a vector, and keep its first words."""
         device, place, words = vector.seen.record.peer, vector.seen.place, vector.words
-        of_slot = self._slot(vector.session, vector.slot)
-        of_slot.heads.setdefault(device, (device, words[:MAX_WORDS].copy(), place))
-        self._bytes += len(words) * of_slot.bits // 8
-        self._count(_BIASED, device, of_slot.bits, words, place)
-
-    def on_sum(self, released: ReleasedSum) -> tuple[()]:
-        """Keep what was rebuilt for it."""
-        if released.slot is not None:
-            self._slot(*released.slot).replayed = released.replayed
-        return ()
+        tag, index = vector.session.params.tag, vector.slot.index
+        self._heads[tag, index].setdefault(device, (device, words[:MAX_WORDS].copy(), place))
+        bits = vector.session.params.slots[index].ring_bits
+        self._bytes += len(words) * bits // 8
+        self._count(_BIASED, device, bits, words, place)
 
     def on_round(self, over: RoundOver) -> tuple[()]:
         """Test the vectors that came in the round; the alarms come when all tests are made."""
-        del over
-        self._relate()
-        self._without_known_masks()
+        self._relate(over.view)
+        self._without_known_masks(over)
         for (test, _, bits), (counts, place) in self._counts.items():
             for result in side_by_side(counts, bits):
                 self._premises.budget.add(result, place, test)
         self._counts.clear()
-        self._slots.clear()
+        self._heads.clear()
         return ()
 
     def coverage(self, tally: Tally) -> Coverage:
@@ -127,21 +105,19 @@ class MaskedBytes(Check):
         facts = StatisticsFacts(budget.num_tests, budget.smallest, budget.rate, self._bytes)
         return {"statistics": facts}
 
-    def _slot(self, session: SessionView, slot: SlotView) -> _Slot:
-        return self._slots.setdefault((session.params.tag, slot.index), _Slot(session, slot))
-
     def _count(self, test: str, device: int, bits: int, words: Vector, place: Evidence) -> None:
         new = counted(rows_of_words(words, bits))
         for key in ((test, device, bits), (test, _EVERYBODY, bits)):
             before, first = self._counts.get(key, (np.zeros_like(new), place))
             self._counts[key] = before + new, first
 
-    def _relate(self) -> None:
+    def _relate(self, round_: RoundView) -> None:
         """Compare the vectors of each device with one another, and with those of the last round."""
         current: dict[tuple[int, int, int], list[_Head]] = defaultdict(list)
-        for one in self._slots.values():
-            for device, new in one.heads.items():
-                current[device, one.bits, len(new[1])].append(new)
+        for (tag, index), slot in self._heads.items():
+            bits = round_.sessions[tag].params.slots[index].ring_bits
+            for device, words, place in slot.values():
+                current[device, bits, len(words)].append((device, words, place))
         for shape, heads in current.items():
             before = self._last.get(shape, [])
             every = [*before, *heads]
@@ -149,22 +125,21 @@ class MaskedBytes(Check):
                 self._test(_REUSED, [(shape[1], every)], signed(np.array(pairs), len(every)))
         self._last = dict(current) if len(current) <= _MAX_KNOWN else {}
 
-    def _without_known_masks(self) -> None:
+    def _without_known_masks(self, over: RoundOver) -> None:
         """Remove the masks that the server can remove, and test what is left."""
         alike: dict[tuple[bytes, tuple[int, ...]], list[_Left]] = defaultdict(list)
-        for (tag, _), one in self._slots.items():
-            if one.replayed is None:
-                continue
-            heads = {device: head for device, head, _ in one.heads.values()}
-            left = without_known_masks(heads, one.session, one.view, one.replayed)
+        for (tag, index), replayed in over.replayed.items():
+            session, heads = over.view.sessions[tag], self._heads[tag, index]
+            bits, words = session.params.slots[index].ring_bits, {d: heads[d][1] for d in heads}
+            left = without_known_masks(words, session, session.slots[index], replayed)
             self._left += len(left)
-            late = sorted(left.keys() & one.replayed.keys.keys())
+            late = sorted(left.keys() & replayed.keys.keys())
             known = sorted(left.keys() - set(late))[:MAX_DEVICES]
             for devices in [*([device] for device in late), *([known] if len(known) > 1 else [])]:
-                kept = [(device, left[device], one.heads[device][2]) for device in devices]
-                for device, words, place in kept:
-                    self._count(_LEFT, device, one.bits, words, place)
-                alike[tag, tuple(devices)].append((one.bits, kept))
+                kept = [(device, left[device], heads[device][2]) for device in devices]
+                for device, rest, place in kept:
+                    self._count(_LEFT, device, bits, rest, place)
+                alike[tag, tuple(devices)].append((bits, kept))
         for slots in alike.values():
             for groups in groups_of(len(slots[0][1])):
                 self._test(_LEFT, slots, groups)

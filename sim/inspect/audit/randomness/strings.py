@@ -58,11 +58,10 @@ _READABLE: Final[Mapping[str, npt.NDArray[np.bool_]]] = {
 }
 
 
-def as_rows(strings: Sequence[bytes], size: int | None = None) -> Rows:
-    """Byte strings of one size as rows, or their first bytes."""
+def as_rows(strings: Sequence[bytes]) -> Rows:
+    """Byte strings of one size as rows."""
     rows = np.frombuffer(b"".join(strings), dtype=np.uint8)
-    rows = rows.reshape(len(strings), -1 if strings else 0)
-    return rows[:, :size]
+    return rows.reshape(len(strings), -1 if strings else 0)
 
 
 def one_by_one(rows: Rows) -> Iterator[PValue]:
@@ -214,5 +213,5 @@ class Strings:
         ends = np.cumsum([len(block.rows) for block in blocks])
         for result in results:
             at = [blocks[place] for place in np.searchsorted(ends, result.at or (0,), "right")]
-            whose = " and ".join(block.whose for block in at)
+            whose = " and ".join(dict.fromkeys(block.whose for block in at))
             self._budget.add(result, at[-1].place, f"{self._test}{name}: ", f"{whose}: ")
