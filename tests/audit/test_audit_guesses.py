@@ -126,7 +126,7 @@ def test_secrets_of_a_byte_and_their_points_are_known(secret):
     assert is_known(bytes(identity(secret).public))
     assert is_known(signature(number(secret)))
     assert is_known(signature(number(hashlib.sha512(secret).digest())))
-    assert is_known(guesses.drawn_from(secret)[2])
+    assert is_known(guesses.drawn_from(secret)[3])
 
 
 def test_small_numbers_of_signatures_are_known():
@@ -191,7 +191,7 @@ def test_what_a_device_signs_of_its_keys():
 def test_numbers_that_a_proof_draws():
     seed = SOURCE(32)
     drawn = SeededRandomness(seed)
-    expected = [pedersen.draw_blinding(drawn) for _ in range(3)]
+    expected = [number(seed), *(pedersen.draw_blinding(drawn) for _ in range(3))]
     assert [number(one) for one in guesses.drawn_from(seed)] == expected
 
 

@@ -195,9 +195,8 @@ class RandomFields(Check):
         """Secrets, and points, that follow from what everybody or the server knows."""
         for value, said, due, is_deep in self._sources(round_):
             for secret, how in guesses.of_value(value):
-                shown = guesses.shown_by(secret) if is_deep else (secret,)
-                drawn = guesses.drawn_from(secret) if self._has_proofs else ()
-                for data in (*shown, *drawn):
+                few = guesses.drawn_from(secret) if self._has_proofs else [secret]
+                for data in guesses.shown_by(secret) if is_deep else few:
                     head = data[: guesses.HEAD]
                     for is_secret, what, place in self._shown.get(head, ()):
                         if (is_secret, head) not in due:
@@ -228,23 +227,16 @@ class RandomFields(Check):
     ) -> Iterator[Finding]:
         """Look at the shares of a slot; of each holder at the first that came."""
         came: dict[int, UnmaskShares] = {}
-        ids, threshold, numbers, place = (
-            session.ids.tolist(),
-            session.params.threshold,
-            0,
-            Evidence(),
-        )
+        ids, threshold, numbers = session.ids.tolist(), session.params.threshold, 0
         for seen in slot.shares:
             message, holder = seen.content.message, session.positions.get(seen.record.peer)
-            if seen.record.sent or holder is None or not isinstance(message, UnmaskShares):
-                continue
-            if (message.positions < len(ids)).all():
+            if isinstance(message, UnmaskShares) and holder is not None and not seen.record.sent:
                 came.setdefault(holder, message)
-                place = seen.place
         for owner, points, shares in by_secret(came) if came else ():
-            if len(points) < threshold:
+            if owner >= len(ids) or len(points) < threshold:
                 continue
             whose = f"device {ids[owner]}'s secret of slot {slot.index}"
+            place = slot.shares[0].place
             self._secrets += 1
             if len(points) > threshold and beyond(points, shares, threshold).any():
                 yield RULES.found("shares.unfitting", f"a share of {whose}", [place])
@@ -252,9 +244,8 @@ class RandomFields(Check):
             self._leading.add("leading coefficients", Block(whose, last, place))
             numbers += threshold * (threshold + len(points)) * shamir.NUM_LIMBS
             if numbers <= MAX_NUMBERS:
-                constant, *others = coefficients(points[:threshold], shares[:threshold])
-                rest = np.array(others)
-                for name, each in (("", rest), (" less the secret", rest - constant)):
+                secret, *rest = coefficients(points[:threshold], shares[:threshold])
+                for name, each in (("", np.array(rest)), (" less the secret", rest - secret)):
                     block = Block(whose, packed(each % shamir.PRIME), place)
                     polynomials.add(f"coefficients{name}", block)
 

@@ -64,5 +64,4 @@ def random_limbs(limbs: Vector) -> Rows:
     Args:
         limbs: Words of a ring of 16 bits or more, the lowest limb first, shape (16,).
     """
-    low = np.asarray(limbs[:_WHOLE_LIMBS], dtype=np.uint64) & np.uint64((1 << 16) - 1)
-    return np.ascontiguousarray(low.astype("<u2")).view(np.uint8).reshape(1, -1)
+    return limbs[:_WHOLE_LIMBS].astype("<u2").view(np.uint8).reshape(1, -1)

@@ -60,10 +60,7 @@ _SEEDED: Final[Mapping[str, tuple[int, Callable[[int], bytes]]]] = {
         for order in _ORDERS
     },
     "SHA-256 of the decimal digits": (1 << 16, lambda n: hashlib.sha256(b"%d" % n).digest()),
-    "numpy's default_rng": (
-        1 << 14,
-        lambda n: np.random.PCG64(n).random_raw(4).astype("<u8").tobytes(),
-    ),
+    "numpy's default_rng": (1 << 14, lambda n: np.random.PCG64(n).random_raw(4).tobytes()),
     "numpy's RandomState": (1 << 14, _legacy),
     "Python's random.Random": (1 << 14, lambda n: random.Random(n).randbytes(SIZE)),  # noqa: S311
 }
@@ -113,11 +110,7 @@ def shown_by_bytes() -> dict[bytes, str]:
 
     A point and its negative differ in the last byte only.
     """
-    found = {
-        shown[:HEAD]: how
-        for secret, how in of_bytes()
-        for shown in (*shown_by(secret), *drawn_from(secret))
-    }
+    found = {shown[:HEAD]: how for secret, how in of_bytes() for shown in shown_by(secret)}
     multiple = pedersen.times(0, pedersen.BASE)
     for number in range(SMALL):
         found[multiple[:HEAD]] = f"the number {number}"
@@ -127,10 +120,10 @@ def shown_by_bytes() -> dict[bytes, str]:
 
 @functools.lru_cache(maxsize=1 << 16)  # the numbers of devices are the same in all rounds
 def shown_by(secret: bytes) -> tuple[bytes, ...]:
-    """A secret of at least 32 bytes, and the public keys and points of signatures that it gives."""
+    """What `drawn_from` a secret shows, and the public keys and points of signatures it gives."""
     seed = secret[:SIZE]
     return (
-        secret,
+        *drawn_from(secret),
         crypto_scalarmult_base(seed),
         bytes(identity(seed).public),
         times_base(secret),
@@ -139,9 +132,9 @@ def shown_by(secret: bytes) -> tuple[bytes, ...]:
 
 
 def drawn_from(secret: bytes) -> list[bytes]:
-    """The first numbers that a proof draws from a stream with this seed, 32 bytes each."""
+    """A secret of at least 32 bytes, and the first numbers that a proof draws by this seed."""
     drawn = SeededRandomness(secret[:SIZE])
-    return [pedersen.draw_blinding(drawn).to_bytes(SIZE, "little") for _ in range(3)]
+    return [secret, *(pedersen.draw_blinding(drawn).to_bytes(SIZE, "little") for _ in range(3))]
 
 
 def times_base(scalar: bytes) -> bytes:
