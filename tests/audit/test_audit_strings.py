@@ -205,15 +205,15 @@ def test_an_unmasked_vector_is_caught():
 
 
 def alarms_of(*rounds):
-    """The alarms about the strings of some rounds, one block for each device."""
+    """The alarms about the strings of some rounds, one block for each device: what and where."""
     budget = FalseAlarmBudget()
-    strings = Strings(budget, "of a test: ")
+    strings = Strings(budget, "")
     for number, blocks in enumerate(rounds, start=1):
         for device, rows in enumerate(blocks):
             strings.add("strings", Block(f"device {device}'s", rows, Evidence(number, device)))
         strings.end_round()
     strings.end()
-    return {alarm.test: alarm for alarm in budget.alarms()}
+    return {one.test: f"{one.evidence[0]}: {one.detail}" for one in budget.alarms()}
 
 
 def test_honest_rounds_raise_no_alarm():
@@ -224,32 +224,22 @@ def test_a_string_that_comes_again_in_another_round_is_found():
     again = drawn(9, seed=2)
     again[3] = drawn(5, seed=1)[2]
     found = alarms_of([drawn(9), drawn(5, seed=1)], [again])
-    assert set(found) == {
-        "of a test: beginnings: the same bytes",
-        "of a test: ends: the same bytes",
-    }
-    (place, *_) = found["of a test: ends: the same bytes"].evidence
-    assert place == Evidence(2, 0)
-    detail = found["of a test: ends: the same bytes"].detail
-    assert detail.startswith("device 1's and device 0's: 1 of 23 times")
+    assert found.keys() == {"beginnings: the same bytes", "ends: the same bytes"}
+    expected = "round 2, record 0: device 1's and device 0's: 1 of 23 times"
+    assert all(said.startswith(expected) for said in found.values())
 
 
 @pytest.mark.parametrize("change", [0x7F, 0xFE])
 def test_what_is_alike_in_one_message_or_in_all_is_found(change):
     biased = drawn(60, seed=3) & np.uint8(change)
-    alone = alarms_of([drawn(300), biased])["of a test: strings: ones by bit"]
-    assert alone.detail.startswith("device 1's: 0 ones of 60")
-    together = alarms_of(*([biased[i : i + 6]] for i in range(0, 60, 6)))
-    assert together["of a test: strings: ones by bit"].detail.startswith(
-        "all strings: 0 ones of 60"
-    )
+    alone = alarms_of([drawn(300), biased])["strings: ones by bit"]
+    assert alone.startswith("round 1, record 1: device 1's: 0 ones of 60")
+    together = alarms_of(*([biased[i : i + 6]] for i in range(0, 60, 6)))["strings: ones by bit"]
+    assert together.startswith("round 1, record 0: all strings: 0 ones of 60")
 
 
 def test_the_worst_string_is_named():
     rows = drawn(9)
     rows[4] = 7
-    (found,) = [
-        alarm for test, alarm in alarms_of([drawn(9, seed=1), rows]).items() if "steady" in test
-    ]
-    assert found.detail.startswith("device 1's: many bytes go on in steady steps")
-    assert found.evidence[0] == Evidence(1, 1)
+    found = alarms_of([drawn(9, seed=1), rows])["strings: bytes that go on in steady steps"]
+    assert found.startswith("round 1, record 1: device 1's: many bytes go on")
