@@ -165,10 +165,8 @@ def _too_small(number: int, found: float) -> tuple[float, str]:
 
 def _decoded(layout: Layout, words: Vector) -> dict[str, Counts]:
     """The numbers of a sum; none if it is outside its layout."""
-    if len(words) != layout.length:
-        return {}
     try:
-        return dict(layout.decode(words.astype(np.uint64)))
+        return layout.decode(words)
     except EncodingError:
         return {}
 

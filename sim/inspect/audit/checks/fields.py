@@ -52,8 +52,7 @@ secrets.guessed critical device A7: a secret can be guessed
 shares.reveal critical device A2: fewer shares than the threshold reveal a secret
     A few devices that collude, or a single share, are enough to remove a device's masks.
 shares.unfitting medium device A22: a share does not lie on the polynomial of the others
-    A device dealt or returned a false share; the record cannot tell which. It may hold something
-    else.
+    A device dealt or returned a false share, or something else; the record cannot tell which.
 """
 )
 
@@ -147,8 +146,7 @@ class RandomFields(Check):
             for slot in session.slots.values():
                 yield from self._share(session, slot, polynomials)
         found = {(what, place): how for what, place, how in self._guessed(over.view)}
-        for (what, place), how in found.items():
-            yield _found(what, place, how)
+        yield from (_found(*where, how) for where, how in found.items())
         for strings in (self._fields, self._leading, polynomials):
             strings.end_round()
         polynomials.end()
@@ -172,8 +170,6 @@ class RandomFields(Check):
         return is_new
 
     def _add(self, name: str, whose: str, rows: Rows, place: Evidence) -> None:
-        if not len(rows):
-            return
         self._bytes += rows.size
         self._fields.add(name, Block(f"{whose} {name}", rows, place))
         for row in rows:

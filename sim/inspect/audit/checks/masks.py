@@ -38,8 +38,7 @@ masks.biased high device A7: masked bytes are not uniform
 masks.reused critical device A6: masks were used twice
     The difference of two masked vectors is the difference of their inputs.
 masks.missing critical device A7: vectors lack the masks that devices share with one another
-    The server removes all other masks when it computes the sum. It reads these vectors, or the
-    sum of a few of them.
+    The server removes all other masks with the sum: it reads these vectors, or sums of a few.
 """
 )
 
@@ -68,7 +67,7 @@ class MaskedBytes(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._bytes = self._left = 0
+        self._bytes = 0
         self._counts: dict[tuple[str, int, int], tuple[Counts, Evidence]] = {}
         self._heads: dict[tuple[bytes, int], dict[int, _Head]] = defaultdict(dict)
         self._last: dict[tuple[int, int, int], list[_Head]] = {}
@@ -95,8 +94,7 @@ class MaskedBytes(Check):
 
     def coverage(self, tally: Tally) -> Coverage:
         """Only whole messages contain vectors."""
-        num_tests = self._premises.budget.num_tests
-        detail = f"{num_tests} tests of {self._bytes} bytes; what is left of {self._left} vectors"
+        detail = f"{self._premises.budget.num_tests} tests of {self._bytes} bytes"
         return Coverage(tally.whole, detail)
 
     def facts(self) -> CheckFacts:
@@ -132,7 +130,6 @@ class MaskedBytes(Check):
             session, heads = over.view.sessions[tag], self._heads[tag, index]
             bits, words = session.params.slots[index].ring_bits, {d: heads[d][1] for d in heads}
             left = without_known_masks(words, session, session.slots[index], replayed)
-            self._left += len(left)
             late = sorted(left.keys() & replayed.keys.keys())
             known = sorted(left.keys() - set(late))[:MAX_DEVICES]
             for devices in [*([device] for device in late), *([known] if len(known) > 1 else [])]:

@@ -154,7 +154,7 @@ class Block(NamedTuple):
 
     Attributes:
         whose: What they are, and of whom.
-        rows: The strings; at least one, of eight bytes or more.
+        rows: The strings, of eight bytes or more.
         place: Where they are.
     """
 
@@ -179,7 +179,8 @@ class Strings:
 
     def add(self, name: str, block: Block) -> None:
         """Take strings of a kind, all of one size."""
-        self._round[name].append(block)
+        if len(block.rows):
+            self._round[name].append(block)
 
     def end_round(self) -> None:
         """Test what came in the round."""
