@@ -50,9 +50,6 @@ def test_secrets_of_a_value():
     assert all(len(secret) == 32 for secret in found)
     sizes = {len(guesses.of_value(value)) for value in (b"\0", bytes(4), b"long" * 20, SOURCE(32))}
     assert len(sizes) == 1
-
-
-def test_the_numbers_go_round():
     top = b"\xff" * 32
     assert bytes(32) in dict(guesses.of_value(top))
     assert top in dict(guesses.of_value(bytes(32)))
@@ -100,7 +97,6 @@ def test_other_secrets_are_not_found(few):
 def test_all_small_seeds_are_tried():
     last = hashlib.sha256(b"\xff\xff").digest()
     assert guesses.of_small_seeds([last])
-    assert all(guesses._table(how) is guesses._table(how) for how in guesses._SEEDED)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +110,6 @@ def test_all_small_seeds_are_tried():
     ],
 )
 def test_secrets_of_a_byte_and_their_points_are_known(secret):
-    assert secret in dict(guesses.of_bytes())
     assert is_known(secret)
     assert is_known(crypto_scalarmult_base(secret))
     assert is_known(bytes(identity(secret).public))
@@ -123,24 +118,12 @@ def test_secrets_of_a_byte_and_their_points_are_known(secret):
     assert is_known(guesses.drawn_from(secret)[3])
 
 
-def test_small_numbers_of_signatures_are_known():
-    assert is_known(signature(0))
-    assert is_known(signature(guesses.SMALL - 1))
-    assert not is_known(signature(guesses.SMALL))
-    assert not is_known(crypto_scalarmult_base(SOURCE(32)))
-    assert not is_known(signature(number(SOURCE(64))))
-
-
 @pytest.mark.parametrize("made", [hashlib.sha256, hashlib.sha512])
 @pytest.mark.parametrize("before", [b"", b"public key".ljust(32)])
 def test_numbers_that_follow_from_what_is_signed(made, before):
-    follows = signature(number(made(before + MESSAGE).digest()))[:32]
-    known = [
-        shown
-        for secret, _ in guesses.of_value(before + MESSAGE)
-        for shown in guesses.shown_by(secret)
-    ]
-    assert follows in known
+    said = before + MESSAGE
+    known = [one for secret, _ in guesses.of_value(said) for one in guesses.shown_by(secret)]
+    assert signature(number(made(said).digest()))[:32] in known
     assert identity(SOURCE(32)).sign(MESSAGE)[:32] not in known
 
 
@@ -163,16 +146,13 @@ def session_of(credential):
     )
 
 
-def test_what_is_visible_of_a_device_and_what_it_signs():
+def test_what_is_visible_of_a_device():
     own = Credential(b"I" * 32, b"S" * 64)
     known = guesses.visible(session_of(own))[17]
     assert known[:5] == (b"t", b"d", b"c", b"g", b"i")
     assert {(17).to_bytes(4, "little"), (17).to_bytes(8, "big"), b"17"} <= set(known[5:10])
     assert known[10:] == (b"s" * 32, b"I" * 32)
     assert len(guesses.visible(session_of(None))[17]) == len(known)
-    said, after = guesses.signed(session_of(own))
-    assert b"m" * 32 in said
-    assert after == b"I" * 32 + said
 
 
 def test_numbers_that_a_proof_draws():

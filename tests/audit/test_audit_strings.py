@@ -199,11 +199,6 @@ def test_a_linear_generator_is_caught_by_its_neighbours():
     assert "changes to the next by bit" in found
 
 
-def test_an_unmasked_vector_is_caught():
-    words = ideal_words(21, 1000, 40) >> np.uint64(12)
-    assert caught(of_words(words, 40)) >= {"ones by bit", "ones in all bits"}
-
-
 def alarms_of(*rounds):
     """The alarms about the strings of some rounds, one block for each device: what and where."""
     budget = FalseAlarmBudget()
@@ -216,13 +211,10 @@ def alarms_of(*rounds):
     return {one.test: f"{one.evidence[0]}: {one.detail}" for one in budget.alarms()}
 
 
-def test_honest_rounds_raise_no_alarm():
-    assert alarms_of([drawn(9), drawn(1, seed=1)], [drawn(9, seed=2)]) == {}
-
-
 def test_a_string_that_comes_again_in_another_round_is_found():
     again = drawn(9, seed=2)
     again[3] = drawn(5, seed=1)[2]
+    assert alarms_of([drawn(9), drawn(1, seed=1)], [drawn(9, seed=2)]) == {}
     found = alarms_of([drawn(9), drawn(5, seed=1)], [again])
     assert found.keys() == {"beginnings: the same bytes", "ends: the same bytes"}
     expected = "round 2, record 0: device 1's and device 0's: 1 of 23 times"
@@ -236,10 +228,3 @@ def test_what_is_alike_in_one_message_or_in_all_is_found(change):
     assert alone.startswith("round 1, record 1: device 1's: 0 ones of 60")
     together = alarms_of(*([biased[i : i + 6]] for i in range(0, 60, 6)))["strings: ones by bit"]
     assert together.startswith("round 1, record 0: all strings: 0 ones of 60")
-
-
-def test_the_worst_string_is_named():
-    rows = drawn(9)
-    rows[4] = 7
-    found = alarms_of([drawn(9, seed=1), rows])["strings: bytes that go on in steady steps"]
-    assert found.startswith("round 1, record 1: device 1's: many bytes go on")
