@@ -218,9 +218,7 @@ class RandomFields(Check):
                 due.append((False, pair.public[: guesses.HEAD]))
             yield secret, f"{whose} rebuilt secret", due, True
 
-    def _share(
-        self, session: SessionView, slot: SlotView, polynomials: Strings
-    ) -> Iterator[Finding]:
+    def _share(self, session: SessionView, slot: SlotView, whole: Strings) -> Iterator[Finding]:
         """Look at the shares of a slot; of each holder at the first that came."""
         came: dict[int, UnmaskShares] = {}
         ids, threshold, numbers = session.ids.tolist(), session.params.threshold, 0
@@ -242,8 +240,7 @@ class RandomFields(Check):
             if numbers <= MAX_NUMBERS:
                 secret, *rest = coefficients(points[:threshold], shares[:threshold])
                 for name, each in (("", np.array(rest)), (" less the secret", rest - secret)):
-                    block = Block(whose, packed(each % shamir.PRIME), place)
-                    polynomials.add(f"coefficients{name}", block)
+                    whole.add(f"coefficients{name}", Block(whose, packed(each), place))
 
 
 def _found(what: str, place: Evidence, how: str) -> Finding:

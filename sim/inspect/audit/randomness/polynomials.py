@@ -31,11 +31,10 @@ def by_secret(came: Mapping[int, UnmaskShares]) -> Iterator[tuple[int, Positions
         The roster position of the device that dealt the secret, the points of its m shares,
         ascending, and these shares, shape (m, 9).
     """
-    holders = np.repeat(list(came), [len(message.positions) for message in came.values()])
-    shares = np.concatenate([message.shares for message in came.values()])
-    secrets = np.concatenate(
-        [2 * message.positions.astype(np.int64) + message.kinds for message in came.values()]
-    )
+    messages = came.values()
+    holders = np.repeat(list(came), [len(one.positions) for one in messages])
+    shares = np.concatenate([one.shares for one in messages])
+    secrets = np.concatenate([2 * one.positions.astype(np.int64) + one.kinds for one in messages])
     order = np.lexsort((holders, secrets))
     for alike in np.split(order, np.flatnonzero(np.diff(secrets[order])) + 1):
         if len(alike):
@@ -86,11 +85,12 @@ def packed(limbs: npt.NDArray[np.int64]) -> Rows:
     """The bits of field elements, of which all are random if the elements are.
 
     Args:
-        limbs: Below the prime, shape (n, 9).
+        limbs: Integers modulo the prime, shape (n, 9).
 
     Returns:
         Shape (n, 34).
     """
-    digits = np.unpackbits(limbs.astype(">u4").view(np.uint8).reshape(*limbs.shape, 4), axis=2)
+    octets = (limbs % shamir.PRIME).astype(">u4").view(np.uint8)
+    digits = np.unpackbits(octets.reshape(*limbs.shape, 4), axis=2)
     every = np.packbits(digits[:, :, _UNUSED:].reshape(len(limbs), -1), axis=1)
     return every[:, : shamir.PRIME.bit_length() * shamir.NUM_LIMBS // 8]
