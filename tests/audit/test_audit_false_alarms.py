@@ -80,13 +80,6 @@ def test_alarms_come_smallest_first_with_their_places():
     assert (weak.test, weak.evidence) == ("weak", (Evidence(record=1),))
 
 
-def test_a_test_is_named_by_what_it_is_of():
-    budget = FalseAlarmBudget()
-    budget.add(PValue("bits", 1e-20, "many are ones"), Evidence(round=1), "keys: ", "device 3: ")
-    (alarm,) = budget.alarms()
-    assert (alarm.test, alarm.detail) == ("keys: bits", "device 3: many are ones")
-
-
 def test_what_no_longer_counts_is_not_named():
     budget = FalseAlarmBudget(rate=0.1)
     budget.add_all("test", np.array([1e-5, 0.04]), place)

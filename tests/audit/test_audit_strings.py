@@ -14,7 +14,6 @@ from deltafl.sim.inspect.audit.randomness.strings import (
     FEWEST,
     Block,
     Strings,
-    as_rows,
     counted,
     one_by_one,
     repeated,
@@ -117,11 +116,6 @@ def test_bytes_that_come_again_are_found():
     found = repeated(rows)
     assert found.value == pytest.approx(50 * 49 / 2 / 2**64)
     assert found.at == (12, 41)
-
-
-def test_rows_of_strings():
-    assert as_rows([b"ab", b"cd"]).tolist() == [[97, 98], [99, 100]]
-    assert as_rows([]).shape == (0, 0)
 
 
 vectors = st.integers(1, 64).flatmap(

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from every_leak import LEAKS
 from staged_runs import ProvedStage, Said, SignedStage, played
 
 from deltafl.secagg import pedersen
 from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.randomness import SeededRandomness
+from deltafl.sim.inspect.audit.checks import fields
 from deltafl.sim.inspect.audit.randomness.fields import PROOFS, random_limbs, random_strings
 from deltafl.sim.inspect.audit.seen import Decoder
 from deltafl.sim.record.transcript import Message
@@ -63,3 +65,11 @@ def test_a_proof_is_points_and_numbers_of_32_bytes():
     assert named[PROOFS].shape == (3, 32)
     assert named[PROOFS].tobytes() == proof
     assert set(named) == {PROOFS}
+
+
+@pytest.mark.slow
+def test_the_degree_of_polynomials_that_are_not_computed_whole_is_checked(monkeypatch, tmp_path):
+    monkeypatch.setattr(fields, "MAX_NUMBERS", 0)
+    (leak,) = [one for one in LEAKS if one.name == "two_shares_that_are_enough"]
+    found = [one.detail for one in leak.audit(tmp_path).findings if one.rule == "shares.reveal"]
+    assert any("many bytes are zero" in detail for detail in found)
