@@ -5,8 +5,8 @@ from ideal import ideal_words, too_often
 from deltafl.secagg.errors import UsageError
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.randomness.strings import Columns
-from deltafl.sim.inspect.audit.randomness.words import small_words
+from deltafl.sim.inspect.audit.randomness.strings import counted, rows_of_words, side_by_side
+from deltafl.sim.inspect.audit.randomness.words import signed, small_sums
 from deltafl.sim.inspect.audit.tails import PValue
 
 RANDOM = np.random.default_rng(12)
@@ -42,17 +42,13 @@ def test_tests_may_depend_on_one_another():
 def test_audits_of_ideal_masks_raise_alarms_no_more_often_than_allowed():
     alarmed = []
     for vectors in ideal_words(1, (200, 5, 40), 30):
-        budget, together = FalseAlarmBudget(rate=0.1), Columns(30)
-        for vector in vectors:
-            alone = Columns(30)
-            alone.add_words(vector)
-            together.merge(alone)
-            for result in alone.results():
+        budget = FalseAlarmBudget(rate=0.1)
+        alone = [counted(rows_of_words(vector, 30)) for vector in vectors]
+        for counts in (*alone, sum(alone)):
+            for result in side_by_side(counts, 30):
                 budget.add(result, Evidence(round=1))
-        for result in together.results():
-            budget.add(result, Evidence(round=1))
-        for sign in (np.uint32(1), np.uint32(2**32 - 1)):
-            budget.add_all("pairs", small_words(vectors[1:] + sign * vectors[:1], 30), place)
+        pairs = signed(np.array([[0, other] for other in range(1, len(vectors))]), len(vectors))
+        budget.add_all("pairs", small_sums([(30, vectors)], pairs), place)
         alarmed.append(0.0 if budget.alarms() else 1.0)
     assert not too_often(alarmed, 0.1)
 
@@ -82,13 +78,6 @@ def test_alarms_come_smallest_first_with_their_places():
     assert strong.corrected == pytest.approx(6e-30)
     assert [evidence.record for evidence in strong.evidence] == [2, 0, 3]
     assert (weak.test, weak.evidence) == ("weak", (Evidence(record=1),))
-
-
-def test_a_test_is_named_by_what_it_is_of():
-    budget = FalseAlarmBudget()
-    budget.add(PValue("bits", 1e-20, "many are ones"), Evidence(round=1), "keys: ", "device 3: ")
-    (alarm,) = budget.alarms()
-    assert (alarm.test, alarm.detail) == ("keys: bits", "device 3: many are ones")
 
 
 def test_what_no_longer_counts_is_not_named():

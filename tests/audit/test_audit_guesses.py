@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,10 +10,9 @@ from nacl.bindings import crypto_scalarmult_base
 
 from deltafl.secagg import pedersen
 from deltafl.secagg.identity import identity
-from deltafl.secagg.messages import AdvertiseKeys
+from deltafl.secagg.messages import AdvertiseKeys, Credential
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.inspect.audit.randomness import guesses
-from deltafl.sim.inspect.audit.randomness.guesses import SMALL_BITS
 
 SOURCE = SeededRandomness(b"guesses".ljust(32))
 MESSAGE = b"what is signed"
@@ -25,6 +25,11 @@ def number(data: bytes) -> int:
 def signature(nonce: int) -> bytes:
     """One by a number; the other half is anything."""
     return guesses.times_base((nonce % pedersen.ORDER).to_bytes(32, "little")) + SOURCE(32)
+
+
+def is_known(data: bytes) -> bool:
+    """Whether what somebody sees is that of a number that is tried."""
+    return data[: guesses.HEAD] in guesses.shown_by_bytes()
 
 
 def test_secrets_of_a_value():
@@ -41,12 +46,10 @@ def test_secrets_of_a_value():
         hashlib.md5(b"\1\2", usedforsecurity=False).digest().ljust(32, b"\0"),
     ):
         assert secret in found
+    assert found.popitem() == (hashlib.sha512(b"\1\2").digest(), "all of sha512 of ")
     assert all(len(secret) == 32 for secret in found)
     sizes = {len(guesses.of_value(value)) for value in (b"\0", bytes(4), b"long" * 20, SOURCE(32))}
     assert len(sizes) == 1
-
-
-def test_the_numbers_go_round():
     top = b"\xff" * 32
     assert bytes(32) in dict(guesses.of_value(top))
     assert top in dict(guesses.of_value(bytes(32)))
@@ -69,9 +72,9 @@ def few(monkeypatch):
     """Fewer seeds: all of them take a second."""
     fewer = {how: (1 << 9, expand) for how, (_, expand) in guesses._SEEDED.items()}
     monkeypatch.setattr(guesses, "_SEEDED", fewer)
-    guesses._tables.cache_clear()
+    guesses._table.cache_clear()
     yield
-    guesses._tables.cache_clear()
+    guesses._table.cache_clear()
 
 
 @pytest.mark.parametrize("secret", SMALL_SEEDS.values(), ids=SMALL_SEEDS)
@@ -94,7 +97,6 @@ def test_other_secrets_are_not_found(few):
 def test_all_small_seeds_are_tried():
     last = hashlib.sha256(b"\xff\xff").digest()
     assert guesses.of_small_seeds([last])
-    assert guesses._tables() is guesses._tables()
 
 
 @pytest.mark.parametrize(
@@ -108,68 +110,67 @@ def test_all_small_seeds_are_tried():
     ],
 )
 def test_secrets_of_a_byte_and_their_points_are_known(secret):
-    assert secret in guesses.of_bytes()
-    known = guesses.points_of_bytes()
-    assert crypto_scalarmult_base(secret) in known
-    assert bytes(identity(secret).public) in known
-    assert signature(number(secret))[:32] in known
-    assert signature(number(hashlib.sha512(secret).digest()))[:32] in known
-
-
-def test_small_numbers_of_signatures_are_known():
-    known = guesses.points_of_bytes()
-    assert signature(1)[:32] in known
-    assert signature((1 << SMALL_BITS) - 1)[:32] in known
-    assert signature(1 << SMALL_BITS)[:32] not in known
-    assert not {crypto_scalarmult_base(SOURCE(32)), signature(number(SOURCE(64)))[:32]} & set(known)
+    assert is_known(secret)
+    assert is_known(crypto_scalarmult_base(secret))
+    assert is_known(bytes(identity(secret).public))
+    assert is_known(signature(number(secret)))
+    assert is_known(signature(number(hashlib.sha512(secret).digest())))
+    assert is_known(guesses.drawn_from(secret)[3])
 
 
 @pytest.mark.parametrize("made", [hashlib.sha256, hashlib.sha512])
 @pytest.mark.parametrize("before", [b"", b"public key".ljust(32)])
 def test_numbers_that_follow_from_what_is_signed(made, before):
-    follows = signature(number(made(before + MESSAGE).digest()))
-    assert guesses.number_of(b"public key".ljust(32), MESSAGE, follows)
-    assert guesses.number_of(b"another key".ljust(32), b"another", follows) is None
+    said = before + MESSAGE
+    known = [one for secret, _ in guesses.of_value(said) for one in guesses.shown_by(secret)]
+    assert signature(number(made(said).digest()))[:32] in known
+    assert identity(SOURCE(32)).sign(MESSAGE)[:32] not in known
 
 
-def test_real_signatures_do_not_follow_from_what_is_signed():
-    own = identity(SOURCE(32))
-    assert guesses.number_of(bytes(own.public), MESSAGE, own.sign(MESSAGE)) is None
+LAST = guesses.SMALL - 1
 
 
-@pytest.mark.parametrize("gap", [0, 1, -1, (1 << SMALL_BITS) - 1, 1 - (1 << SMALL_BITS)])
+@pytest.mark.parametrize("gap", [0, 1, -1, LAST, -LAST, LAST + 1])
 def test_numbers_that_are_close_to_one_another(gap):
     start = number(SOURCE(64))
-    assert guesses.gap(signature(start), signature(start + gap)) == abs(gap)
+    between = pedersen.minus(signature(start)[:32], signature(start + gap)[:32])
+    assert is_known(between) is (abs(gap) <= LAST)
 
 
-def test_numbers_that_are_far_apart_and_no_points():
-    start = number(SOURCE(64))
-    assert guesses.gap(signature(start), signature(start + (1 << SMALL_BITS))) is None
-    assert guesses.gap(signature(start), b"\2" * 64) is None
+def session_of(credential):
+    """A session of one device, 17, that has advertised keys."""
+    message = AdvertiseKeys(b"s" * 32, (b"m" * 32,), credential)
+    params = SimpleNamespace(tag=b"t", digest=b"d", context=b"c", graph_seed=b"g")
+    return SimpleNamespace(
+        params=params, session_id=b"i", advertised=lambda: iter([(17, message, None)])
+    )
 
 
 def test_what_is_visible_of_a_device():
-    message = AdvertiseKeys(b"s" * 32, (), None)
-    known = guesses.visible_of(17, message)
-    assert {(17).to_bytes(4, "little"), (17).to_bytes(8, "big"), b"17", b"s" * 32} <= set(known)
-    assert len(guesses.visible_of(1 << 31, None)) == len(known)
+    own = Credential(b"I" * 32, b"S" * 64)
+    known = guesses.visible(session_of(own))[17]
+    assert known[:5] == (b"t", b"d", b"c", b"g", b"i")
+    assert {(17).to_bytes(4, "little"), (17).to_bytes(8, "big"), b"17"} <= set(known[5:10])
+    assert known[10:] == (b"s" * 32, b"I" * 32)
+    assert len(guesses.visible(session_of(None))[17]) == len(known)
 
 
 def test_numbers_that_a_proof_draws():
     seed = SOURCE(32)
     drawn = SeededRandomness(seed)
-    expected = [pedersen.draw_blinding(drawn) for _ in range(3)]
-    assert [number(one) for one in guesses.numbers_drawn(seed)] == expected
+    expected = [number(seed), *(pedersen.draw_blinding(drawn) for _ in range(3))]
+    assert [number(one) for one in guesses.drawn_from(seed)] == expected
 
 
 def test_sums_of_blindings_that_follow_from_ids():
     ids = [one.to_bytes(4, "little") for one in (3, 10, 17)]
-    known = guesses.sums_of_blindings([ids], 3)
+    known = guesses.sums_of_blindings([(b"the same", one) for one in ids])
     digests = [hashlib.sha256(one).digest() for one in ids]
+    same = hashlib.sha256(b"the same").digest()
     for order in ("little", "big"):
         total = sum(int.from_bytes(one, order) for one in digests)
         assert total % pedersen.ORDER in known
+        assert 3 * int.from_bytes(same, order) % pedersen.ORDER in known
     assert sum(map(int.from_bytes, digests[:2])) % pedersen.ORDER not in known
     assert sum(pedersen.draw_blinding(SOURCE) for _ in ids) % pedersen.ORDER not in known
     assert 3 * 5 in known  # one small number for all

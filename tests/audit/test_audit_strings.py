@@ -8,12 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ideal import CAUGHT, by_test, caught, ideal_words, super_uniform
 
+from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
+from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.randomness.strings import (
     FEWEST,
-    Columns,
-    as_rows,
+    Block,
+    Strings,
+    counted,
     one_by_one,
     repeated,
+    rows_of_words,
+    side_by_side,
 )
 
 SIZE = 24
@@ -29,22 +34,18 @@ def least(results):
 
 
 def of_rows(rows):
-    columns = Columns(8 * rows.shape[1])
-    columns.add(rows)
-    return by_test(list(columns.results()))
+    return by_test(list(side_by_side(counted(rows), 8 * rows.shape[1])))
 
 
 def of_words(words, bits):
-    columns = Columns(bits)
-    columns.add_words(words)
-    return by_test(list(columns.results()))
+    return by_test(list(side_by_side(counted(rows_of_words(words, bits)), bits)))
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_strings_pass(seed):
     rows = drawn(50, seed=seed)
     alone = [*one_by_one(rows), *of_rows(rows).values()]
-    alone.append(repeated(rows[:, :8].copy().view("<u8").reshape(-1)))
+    alone.append(repeated(rows[:, :8].copy()))
     assert least(alone).value > 1e-5
 
 
@@ -108,19 +109,13 @@ def test_few_strings_are_not_compared():
     assert of_rows(np.zeros((FEWEST, SIZE), dtype=np.uint8)) != {}
 
 
-def test_words_that_come_again_are_found():
-    words = np.arange(50, dtype=np.uint64) ** 2 + 7
-    assert repeated(words, 31).value == 1
-    words[41] = words[12]
-    found = repeated(words)
-    assert found.value < CAUGHT
+def test_bytes_that_come_again_are_found():
+    rows = drawn(50, 8)
+    assert repeated(rows).value == 1
+    rows[41] = rows[12]
+    found = repeated(rows)
+    assert found.value == pytest.approx(50 * 49 / 2 / 2**64)
     assert found.at == (12, 41)
-    assert repeated(words, 31).value == pytest.approx(50 * 49 / 2 / 2**31)
-
-
-def test_rows_of_strings():
-    assert as_rows([b"ab", b"cd"]).tolist() == [[97, 98], [99, 100]]
-    assert as_rows([b"ab", b"cd"], 1).tolist() == [[97], [99]]
 
 
 vectors = st.integers(1, 64).flatmap(
@@ -136,25 +131,19 @@ vectors = st.integers(1, 64).flatmap(
 @given(vectors)
 def test_words_are_counted_as_a_plain_reading_does(case):
     bits, words = case
-    columns, numbers = Columns(bits), words.tolist()
-    columns.add_words(words)
-    plain = [sum(n >> p & 1 for n in numbers) for p in range(bits - 1, -1, -1)]
-    assert columns._by_bit(columns._values).tolist() == plain
-    steps = [a ^ b for a, b in pairwise(numbers)]
-    plain = [sum(n >> p & 1 for n in steps) for p in range(bits - 1, -1, -1)]
-    assert columns._by_bit(columns._changes).tolist() == plain
+    counts = counted(rows_of_words(words, bits))
+    steps = [a ^ b for a, b in pairwise(words.tolist())]
+    for table, numbers in zip(counts, (words.tolist(), steps), strict=True):
+        plain = [sum(n >> p & 1 for n in numbers) for p in range(bits - 1, -1, -1)]
+        ones = [(table * (np.arange(256) >> bit & 1)).sum(axis=1) for bit in range(7, -1, -1)]
+        assert np.array(ones).T.reshape(-1).tolist()[:bits] == plain
 
 
 @pytest.mark.parametrize("bits", [5, 30, 40])
 def test_parts_count_like_the_whole(bits):
     words = ideal_words(1, 4 * (1 << 14), bits)  # as many as are counted at once
-    whole, parts = Columns(bits), Columns(bits)
-    whole.add_words(words)
-    for part in np.split(words, 4):
-        one = Columns(bits)
-        one.add_words(part)
-        parts.merge(one)
-    assert list(parts.results()) == list(whole.results())
+    parts = [counted(rows_of_words(part, bits)) for part in np.split(words, 4)]
+    assert (sum(parts) == counted(rows_of_words(words, bits))).all()
 
 
 @pytest.mark.parametrize(("bits", "shape"), [(1, 50), (7, 50), (24, 30), (40, 60)])
@@ -204,6 +193,32 @@ def test_a_linear_generator_is_caught_by_its_neighbours():
     assert "changes to the next by bit" in found
 
 
-def test_an_unmasked_vector_is_caught():
-    words = ideal_words(21, 1000, 40) >> np.uint64(12)
-    assert caught(of_words(words, 40)) >= {"ones by bit", "ones in all bits"}
+def alarms_of(*rounds):
+    """The alarms about the strings of some rounds, one block for each device: what and where."""
+    budget = FalseAlarmBudget()
+    strings = Strings(budget, "")
+    for number, blocks in enumerate(rounds, start=1):
+        for device, rows in enumerate(blocks):
+            strings.add("strings", Block(f"device {device}'s", rows, Evidence(number, device)))
+        strings.end_round()
+    strings.end()
+    return {one.test: f"{one.evidence[0]}: {one.detail}" for one in budget.alarms()}
+
+
+def test_a_string_that_comes_again_in_another_round_is_found():
+    again = drawn(9, seed=2)
+    again[3] = drawn(5, seed=1)[2]
+    assert alarms_of([drawn(9), drawn(1, seed=1)], [drawn(9, seed=2)]) == {}
+    found = alarms_of([drawn(9), drawn(5, seed=1)], [again])
+    assert found.keys() == {"beginnings: the same bytes", "ends: the same bytes"}
+    expected = "round 2, record 0: device 1's and device 0's: 1 of 23 times"
+    assert all(said.startswith(expected) for said in found.values())
+
+
+@pytest.mark.parametrize("change", [0x7F, 0xFE])
+def test_what_is_alike_in_one_message_or_in_all_is_found(change):
+    biased = drawn(60, seed=3) & np.uint8(change)
+    alone = alarms_of([drawn(300), biased])["strings: ones by bit"]
+    assert alone.startswith("round 1, record 1: device 1's: 0 ones of 60")
+    together = alarms_of(*([biased[i : i + 6]] for i in range(0, 60, 6)))["strings: ones by bit"]
+    assert together.startswith("round 1, record 0: all strings: 0 ones of 60")

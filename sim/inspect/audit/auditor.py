@@ -14,7 +14,7 @@ from typing import Protocol
 
 from deltafl.secagg import ring
 from deltafl.secagg.messages import MaskedInput
-from deltafl.secagg.ring import Vector
+from deltafl.secagg.summing import SlotSum
 from deltafl.sim.errors import ChainError, UserError
 from deltafl.sim.inspect.audit.catalogue import CHECKS
 from deltafl.sim.inspect.audit.check import MaskedVector, Premises, ReleasedSum, RoundOver
@@ -115,7 +115,7 @@ class _Audit:
         self._round: RoundView | None = None
         self._truth_of_round: TruthOfRound = {}
         self._digest_of_truth = b""
-        self._totals: dict[tuple[bytes, int], Vector] = {}
+        self._again: dict[tuple[bytes, int], SlotSum] = {}
         self._num_rounds, self._whole_rounds = 0, 0
         self._num_records, self._digest = 0, b""
         self._is_closed = False
@@ -181,9 +181,8 @@ class _Audit:
             slot, spec = session.slots[message.slot], session.params.slots[message.slot]
             if slot.is_new(record):
                 words = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
-                of_round = self._truth_of_round, self._seeds_of_round
                 for check in self._checks:
-                    check.on_vector(MaskedVector(session, slot, seen, words, *of_round))
+                    check.on_vector(MaskedVector(session, slot, seen, words))
 
     def _round_of(self, record: Message | Sum | RoundEnd | Closed) -> RoundView:
         """The round of a record, which ends the one before if it is of another."""
@@ -199,7 +198,7 @@ class _Audit:
             number, truth=truth, inputs=self._inputs_of_round, seeds=self._seeds_of_round
         )
         self._num_rounds += 1
-        self._totals = {}
+        self._again = {}
         self._truth_of_round = truth
         self._digest_of_truth = b"" if self._truth is None else self._truth.digest
         return self._round
@@ -250,7 +249,7 @@ class _Audit:
         if place is not None:
             session, slot = place
             if again is not None:
-                self._totals[session.params.tag, slot.index] = again.vector
+                self._again[session.params.tag, slot.index] = again
         released = ReleasedSum(record, round_, place, again)
         for check in self._checks:
             self._findings.add_all(check.on_sum(released))
@@ -268,7 +267,7 @@ class _Audit:
         over = RoundOver(
             round_,
             following if round_.end is None else None,
-            self._totals,
+            self._again,
             self._truth_of_round if self._truth is not None else None,
             self._seeds_of_round,
             self._digest_of_truth,

@@ -20,7 +20,6 @@ from deltafl.sim.inspect.audit.checks.metadata import Metadata
 from deltafl.sim.inspect.audit.checks.record import Integrity
 from deltafl.sim.inspect.audit.checks.run import RunAgain
 from deltafl.sim.inspect.audit.checks.server import ServerAgain
-from deltafl.sim.inspect.audit.checks.sharing import Sharing
 from deltafl.sim.inspect.audit.rules import Rules
 
 CHECKS: Final[tuple[type[Check], ...]] = (
@@ -31,7 +30,6 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Invariants,
     Independent,
     ValuesInClear,
-    Sharing,
     MaskedBytes,
     RandomFields,
     Floors,

@@ -58,16 +58,12 @@ class MaskedVector:
         slot: Its slot.
         seen: The message that contained it, without the vector.
         words: Its words, below 2^ring_bits of the slot.
-        truth: The true values of the round's devices, as far as they are known.
-        seeds: What devices drew in the round, as far as it is known.
     """
 
     session: SessionView
     slot: SlotView
     seen: Seen
     words: Vector
-    truth: TruthOfRound
-    seeds: SeedsOfRound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +91,7 @@ class RoundOver:
         view: What the server saw.
         following: The record that follows it although it has no end; None if it has one, or if
             the file ends.
-        totals: Sums that were learnt again, by session's tag and slot.
+        again: Sums that were learnt again, by session's tag and slot.
         truth: The true values of its devices; None without a truth file.
         seeds: What its devices drew, as far as it is known.
         truth_digest: That of the truth up to it, 32 bytes; b"" without a truth file.
@@ -103,7 +99,7 @@ class RoundOver:
 
     view: RoundView
     following: Record | None = None
-    totals: Mapping[tuple[bytes, int], Vector] = field(default_factory=dict)
+    again: Mapping[tuple[bytes, int], SlotSum] = field(default_factory=dict)
     truth: TruthOfRound | None = None
     seeds: SeedsOfRound = field(default_factory=dict)
     truth_digest: bytes = b""

@@ -5,8 +5,10 @@ however many tests it makes and however they depend on one another (Bonferroni).
 is known only at the end, so the smallest p-values of each kind are kept until then.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -60,7 +62,7 @@ class FalseAlarmBudget:
         self.rate = rate
         self.num_tests = 0
         self.smallest: float | None = None
-        self._kinds: dict[str, list[tuple[float, str, Evidence]]] = {}
+        self._kinds: dict[str, list[tuple[float, str, Evidence]]] = defaultdict(list)
 
     def add(self, result: PValue, evidence: Evidence, test: str = "", what: str = "") -> None:
         """Take one test.
@@ -102,10 +104,8 @@ class FalseAlarmBudget:
         # The threshold only falls: what is above it now never becomes significant.
         found = np.flatnonzero(values <= self.rate / self.num_tests)
         found = found[np.argsort(values[found], kind="stable")][:_KEPT]
-        if len(found):
-            kind = [(float(values[index]), *describe(index)) for index in found.tolist()]
-            kind = sorted(self._kinds.get(test, []) + kind, key=lambda place: place[0])
-            self._kinds[test] = kind[:_KEPT]
+        kind = [(float(values[index]), *describe(index)) for index in found.tolist()]
+        self._kinds[test] = sorted(self._kinds[test] + kind, key=itemgetter(0))[:_KEPT]
 
     def alarms(self) -> tuple[Alarm, ...]:
         """The kinds of tests with significant p-values, the smallest first."""

@@ -10,7 +10,7 @@ from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.errors import EncodingError
-from deltafl.secagg.ring import Vector
+from deltafl.secagg.summing import SlotSum
 from deltafl.sim.inspect.audit.facts import SearchFacts
 from deltafl.sim.inspect.audit.given_away import Counted
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
@@ -31,8 +31,8 @@ ATTACKED: Final = 10
 BY_THE_SUMS: Final = "by the sums alone"
 """Where losses follow for a server that knows nothing else."""
 
-Totals = Mapping[tuple[bytes, int], Vector]
-"""Sums that were replayed, by session's tag and slot."""
+Learnt = Mapping[tuple[bytes, int], SlotSum]
+"""Sums that were learnt again, by session's tag and slot."""
 
 _SECONDS: Final = 1.0
 
@@ -67,7 +67,7 @@ def tail_of(level: SessionView) -> Tail | None:
     return Tail(max((lowest + 1) // 2, 0), weight, loss, bits, count)
 
 
-def view_of(level: SessionView, totals: Totals) -> SearchView | None:
+def view_of(level: SessionView, again: Learnt) -> SearchView | None:
     """The search of a level as `deltafl.sim.inspect.leakage` takes it; None where there was none.
 
     Noisy counts are no ranks: what they cost is a matter of accounting.
@@ -80,7 +80,8 @@ def view_of(level: SessionView, totals: Totals) -> SearchView | None:
         released = [one for one in slot.sums[:1] if tuple(one.contributors.tolist()) == devices]
         if not released or not isinstance(slot.question, Query):
             continue
-        words = totals.get((level.params.tag, slot.index), released[0].words)
+        learnt = again.get((level.params.tag, slot.index))
+        words = released[0].words if learnt is None else learnt.vector
         with suppress(EncodingError):
             decoded = config.search_layout.decode(words.astype("u8"))
             named = {name: tuple(values.tolist()) for name, values in decoded.items()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,8 @@ TruthOfRound = Mapping[int, DeviceTruth]
 
 InputsOfRound = Mapping[tuple[int, int], DeviceTruth]
 """The same by device and conformity level."""
+
+_NEVER: Final = 1 << 64  # no round has this number
 
 SeedsOfRound = Mapping[tuple[bytes, int], DeviceSeed]
 """What devices drew, by session's tag and device."""
@@ -60,9 +63,7 @@ class TruthRounds:
         Raises:
             ChainError: the file is damaged.
         """
-        while self._next is not None:
-            self._passed.add(self._next.round)
-            self._step()
+        self.of(_NEVER)
         return sorted(self._passed)
 
     def of(self, round_number: int) -> TruthOfRound:

@@ -40,7 +40,7 @@ class SlotView:
         checks: The lists of devices that were sent to be signed.
         signatures: The signatures that came.
         requests: The requests for shares that were sent.
-        shares: The devices' messages with shares that came, without the shares.
+        shares: The shares that came.
         sums: What the server says that it learnt; one, or none.
     """
 
@@ -256,7 +256,7 @@ class SessionView:
             case Kind.REQUEST:
                 slot.requests.append(seen)
             case Kind.SHARES:
-                slot.shares.append(_without_message(seen))
+                slot.shares.append(seen)
 
     def advertised(self) -> Iterator[tuple[int, AdvertiseKeys, Seen]]:
         """Device, keys and place of every advertisement."""

@@ -195,7 +195,7 @@ def seeds_of_sixteen_bits_behind_a_hash(edit):
     assert edit.run.entries
 
 
-@leak("masks.biased", "masks.depend", with_truth=True)
+@leak("masks.biased", "masks.other", with_truth=True)
 def a_vector_without_masks(edit):
     in_masked(
         edit, 1, UPDATE, lambda i, words: edit.run.input(1, i, UPDATE) if i == VICTIM else words
@@ -203,7 +203,7 @@ def a_vector_without_masks(edit):
     edit.touched = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
 
 
-@leak("masks.depend", with_truth=True, round=None)
+@leak("masks.other", with_truth=True, round=None)
 def masks_that_keep_the_sign(edit):
     """The top bit of a masked word is that of the input: each looks uniform by itself."""
     for number in (1, 2):

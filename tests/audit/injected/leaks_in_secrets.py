@@ -61,16 +61,16 @@ class RepeatedIdentityStage(SignedStage):
 
 
 class ScalarIdentityStage(SignedStage):
-    """The secret scalar of one device's identity is the number 5, as X25519 uses it."""
+    """The secret scalar of one device's identity is the number 13, as X25519 uses it."""
 
     def enrol(self, number, enrolment):
-        scalar = clamped((5).to_bytes(32, "little"))
+        scalar = clamped((13).to_bytes(32, "little"))
         public = multiple(int.from_bytes(scalar, "little"))
         own = Identity(public, b"".join((bytes(32), public)))
         enrolment._enrolled[VICTIM] = Credentials(own, enrolment)
 
     def machinery(self):
-        scalar = int.from_bytes(clamped((5).to_bytes(32, "little")), "little")
+        scalar = int.from_bytes(clamped((13).to_bytes(32, "little")), "little")
         return signing_with(lambda own, message: digest(b"?", message), scalar)
 
 

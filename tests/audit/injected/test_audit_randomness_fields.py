@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from every_leak import LEAKS
 from staged_runs import ProvedStage, Said, SignedStage, played
 
 from deltafl.secagg import pedersen
+from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.inspect.audit.randomness.fields import pieces, random_limbs, random_strings
+from deltafl.sim.inspect.audit.checks import fields
+from deltafl.sim.inspect.audit.randomness.fields import PROOFS, random_limbs, random_strings
 from deltafl.sim.inspect.audit.seen import Decoder
 from deltafl.sim.record.transcript import Message
 
@@ -22,9 +25,9 @@ def strings_of(stage):
             seen = decoder.decode(
                 Message(number, 1, entry.sent, entry.peer, len(data), b"", data, trip=0)
             )
-            for name, rows in random_strings(seen.content.message):
+            for name, rows, size in random_strings(seen.content.message):
                 assert not entry.sent
-                found.setdefault(name, []).append(rows)
+                found.setdefault(name, []).append(rows[:, :size])
     return {name: np.concatenate(rows) for name, rows in found.items()}
 
 
@@ -58,6 +61,15 @@ def test_half_of_all_bits_of_a_random_sum_are_ones():
 
 def test_a_proof_is_points_and_numbers_of_32_bytes():
     proof = SOURCE(96)
-    assert b"".join(pieces(proof)) == proof
-    assert [len(piece) for piece in pieces(proof)] == [32, 32, 32]
-    assert pieces(b"") == []
+    named = {name: rows for name, rows, _ in random_strings(MaskedInput(0, b"", b"", proof))}
+    assert named[PROOFS].shape == (3, 32)
+    assert named[PROOFS].tobytes() == proof
+    assert set(named) == {PROOFS}
+
+
+@pytest.mark.slow
+def test_the_degree_of_polynomials_that_are_not_computed_whole_is_checked(monkeypatch, tmp_path):
+    monkeypatch.setattr(fields, "MAX_NUMBERS", 0)
+    (leak,) = [one for one in LEAKS if one.name == "two_shares_that_are_enough"]
+    found = [one.detail for one in leak.audit(tmp_path).findings if one.rule == "shares.reveal"]
+    assert any("many bytes are zero" in detail for detail in found)

@@ -11,6 +11,7 @@ what the bins come to together is the number of devices, and noise. Each bin is 
 noise in finer steps: what is beyond whole numbers is noise alone.
 """
 
+from collections import Counter
 from math import log, pi, sqrt
 from types import MappingProxyType
 from typing import Final
@@ -29,7 +30,7 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.tails import Counts, PValue, at_least
-from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
+from deltafl.sim.inspect.audit.views import place_of
 
 RULES: Final = Rules.read(
     """\
@@ -67,22 +68,22 @@ class AddedNoise(Check):
         self._totals: dict[tuple[str, float], tuple[Evidence, int, float]] = {}
         self._past: dict[tuple[int, int], Floats] = {}  # noise of updates, by level and length
         self._rests: dict[tuple[int, int, int], Counts] = {}  # of the bins of the search before
-        self._measured: set[int | None] = set()  # rounds with a sum that was measured
-        self._without: set[int | None] = set()  # rounds with sums that cannot be measured
+        self._numbers = Counter[int | None]()  # of noise in updates, by round
+        self._searches = 0
 
     def on_round(self, over: RoundOver) -> tuple[()]:
         """Measure a round's sums; the alarms come when all tests are made."""
         for session in over.view.sessions.values():
             for level in session.by_level():
                 for index, slot in level.slots.items():
-                    words, config = _words(over, level, slot), level.config
-                    if config is None or words is None:
+                    learnt, config = over.again.get((session.params.tag, slot.index)), level.config
+                    if config is None or learnt is None:
                         continue
                     place = place_of(slot.sums[0])
                     if index < config.update_slot:
-                        self._measure_search(level.level, config, words, place)
+                        self._of_search(level.level, config, learnt.vector, place)
                     elif config.update.noise is not None:
-                        self._measure_update(level.level, config, words, place)
+                        self._of_update(level.level, config, learnt.vector, place)
         return ()
 
     def on_end(self) -> tuple[()]:
@@ -90,50 +91,40 @@ class AddedNoise(Check):
         for (test, chance), (place, number, found) in self._totals.items():
             detail = f"{found:.0f} of {number} bins, where chance is {chance:.2g}"
             if chance:
-                value = at_least(found, number, chance)
+                value = float(at_least(found, number, chance))
             elif test == _SAME_UPDATES:
-                value = special.gammaincc(number, found)
+                value = float(special.gammaincc(number, found))
                 detail = f"the noise of {number} rounds has the direction of that before"
             else:
-                value = special.gammainc(number / 2, found / 2)
-                detail = f"{number} numbers of noise are {sqrt(found / number):.3g} times the due"
-            self._premises.budget.add(PValue(test, float(value), detail), place)
+                value, detail = _too_small(number, found)
+            self._premises.budget.add(PValue(test, value, detail), place)
         return ()
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds without noise are covered: there is nothing to measure in them."""
-        nothing = Evidence(), 0, 0.0
-        _, number, _ = self._totals.get((_UPDATES, 0.0), nothing)
-        _, searches, _ = self._totals.get((_SEARCHES, 0.0), nothing)
-        detail = f"{number} numbers in sums of updates, {searches} searches"
-        without = self._without | (self._measured if number < _FEWEST else set())
-        return Coverage(max(tally.whole - len(without), 0), detail, number + searches)
+        numbers = self._numbers.total()
+        without = sum(not own or numbers < _FEWEST for own in self._numbers.values())
+        detail = f"{numbers} numbers in sums of updates, {self._searches} searches"
+        return Coverage(max(tally.whole - without, 0), detail, numbers + self._searches)
 
     def _add(
-        self, test: str, place: Evidence, number: int, found: float, chance: float = 0.0
+        self, test: str, place: Evidence, number: int, found: float, chance: float = 0
     ) -> None:
         first, numbers, before = self._totals.get((test, chance), (place, 0, 0.0))
         self._totals[test, chance] = first, numbers + number, before + found
 
-    def _measure_update(
-        self, level: int, config: RoundConfig, words: Vector, place: Evidence
-    ) -> None:
+    def _of_update(self, level: int, config: RoundConfig, words: Vector, place: Evidence) -> None:
         noise, noisy, added = config.update.noise, config.noisy_updates, noise_in(config, words)
-        if noise is None or noisy is None or added is None or not added.size:
-            self._without.add(place.round)
+        self._numbers[place.round] += added.size
+        if noise is None or noisy is None or not added.size:
             return
-        self._measured.add(place.round)
         length, start = noisy.sizes.length, config.update_length
         # The numbers lie 2/√D apart. Each is taken to be half of that larger than it is, so that it
         # may be compared with a continuous number.
         sizes = np.abs(added) + length**-0.5
         found = float(np.square(sizes).sum()) / (noise.num_devices * noise.deviation**2)
         self._add(_UPDATES, place, added.size, found)
-        detail = (
-            f"its {added.size} numbers of noise are {sqrt(found / added.size):.3g} times the due"
-        )
-        value = float(special.gammainc(added.size / 2, found / 2))
-        self._premises.budget.add(PValue(_UPDATE, value, detail), place)
+        self._premises.budget.add(PValue(_UPDATE, *_too_small(added.size, found)), place)
         past = self._past.get((level, length), np.zeros(length))
         behind = unrotate(past, noisy.seed, length)[start:]
         norms = float(np.linalg.norm(behind) * np.linalg.norm(added))
@@ -145,12 +136,11 @@ class AddedNoise(Check):
         rotated = rotate(np.concatenate([np.zeros(start), added]), noisy.seed)
         self._past[level, length] = past + rotated
 
-    def _measure_search(
-        self, level: int, config: RoundConfig, words: Vector, place: Evidence
-    ) -> None:
+    def _of_search(self, level: int, config: RoundConfig, words: Vector, place: Evidence) -> None:
         method, sums = config.quantile, _decoded(config.search_layout, words)
-        if not isinstance(method, NoisyHistogram) or sums is None:
+        if not isinstance(method, NoisyHistogram) or not sums:
             return
+        self._searches += 1
         bins, steps = sums["bins"], 1 << method.noise.resolution_bits
         variance = float(method.noise.variance * steps**2)  # of a bin
         # The noise is a whole number of steps, and taken to be half a step larger than it is.
@@ -167,40 +157,33 @@ class AddedNoise(Check):
             self._rests[key] = rests
 
 
-def _words(over: RoundOver, level: SessionView, slot: SlotView) -> Vector | None:
-    """All words of a slot's sum; None where they are not known."""
-    if not slot.sums:
-        return None
-    released = slot.sums[0]
-    if len(released.words) == released.length:
-        return released.words
-    return over.totals.get((level.params.tag, slot.index))
+def _too_small(number: int, found: float) -> tuple[float, str]:
+    """P-value of so many numbers of noise, by the sum of their squares over the least variance."""
+    detail = f"{number} numbers of noise are {sqrt(found / number):.3g} times the due"
+    return float(special.gammainc(number / 2, found / 2)), detail
 
 
-def _decoded(layout: Layout, words: Vector) -> dict[str, Counts] | None:
-    """The numbers of a sum; None if it is outside its layout."""
-    if len(words) != layout.length:
-        return None
+def _decoded(layout: Layout, words: Vector) -> dict[str, Counts]:
+    """The numbers of a sum; none if it is outside its layout."""
     try:
-        return dict(layout.decode(words.astype(np.uint64)))
+        return layout.decode(words)
     except EncodingError:
-        return None
+        return {}
 
 
-def noise_in(config: RoundConfig, words: Vector) -> Floats | None:
-    """The numbers of a sum, rotated back, in which there is only noise; none if there are none.
+def noise_in(config: RoundConfig, words: Vector) -> Floats:
+    """The numbers of a sum, rotated back, in which there is only noise.
 
     Args:
-        config: A round with noise in its sum of updates.
-        words: The sum, ring words.
+        config: A round.
+        words: The sum of its updates, ring words.
 
     Returns:
-        In steps, float64 of shape (padded length - update length,); None if the sum is outside its
-        layout.
+        In steps, float64 of shape (padded length - update length,); none if the round has no noise
+        or the sum is outside its layout.
     """
-    noisy = config.noisy_updates
-    sums = None if noisy is None else _decoded(config.update_layout, words)
-    if noisy is None or sums is None:
-        return None
+    noisy, sums = config.noisy_updates, _decoded(config.update_layout, words)
+    if noisy is None or not sums:
+        return np.zeros(0)
     numbers = unrotate(sums["update"].astype(np.float64), noisy.seed, noisy.sizes.length)
     return numbers[config.update_length :]

@@ -1,36 +1,46 @@
 """Does everything that should look random look so, and is no secret a guess?
 
-Keys, nonces, boxes, commitments, signatures, proofs, and the secrets that the server rebuilds.
+Keys, nonces, boxes, commitments, signatures, proofs, the secrets that the server rebuilds, and the
+polynomials by which they were shared.
 """
 
-from collections import ChainMap, defaultdict
-from collections.abc import Iterator, Mapping
-from itertools import product
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from itertools import chain, product
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import keys, pedersen, ring, signing, wire
-from deltafl.secagg.messages import AdvertiseKeys, MaskedInput, SumOpening
-from deltafl.secagg.params import ClientId
+from deltafl.secagg import pedersen, ring, shamir, wire
+from deltafl.secagg.keys import KeyPair
+from deltafl.secagg.messages import SumOpening, UnmaskShares
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.public_keys import is_in_group, of_edwards
 from deltafl.sim.inspect.audit.randomness import guesses
-from deltafl.sim.inspect.audit.randomness.fields import POINT, pieces, random_limbs, random_strings
-from deltafl.sim.inspect.audit.randomness.strings import (
-    Columns,
-    Rows,
-    as_rows,
-    one_by_one,
-    repeated,
+from deltafl.sim.inspect.audit.randomness.fields import (
+    IDENTITIES,
+    PROOFS,
+    random_limbs,
+    random_strings,
 )
+from deltafl.sim.inspect.audit.randomness.polynomials import (
+    beyond,
+    by_secret,
+    coefficients,
+    packed,
+)
+from deltafl.sim.inspect.audit.randomness.strings import Block, Rows, Strings, as_rows
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.tails import PValue
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, contributors, place_of
+from deltafl.sim.inspect.audit.views import (
+    RoundView,
+    SessionView,
+    SlotView,
+    place_of,
+)
 
 RULES: Final = Rules.read(
     """\
@@ -38,17 +48,29 @@ fields.not-random critical device A7: a field or a secret that should be random 
     It may hold a value in clear, or be known to others. Of boxes, the server reads the shares.
 secrets.guessed critical device A7: a secret can be guessed
     Anybody computes masks, opens boxes, signs in a device's name, or reads what was committed to.
+shares.reveal critical device A2: fewer shares than the threshold reveal a secret
+    A few devices that collude, or a single share, are enough to remove a device's masks.
+shares.unfitting medium device A22: a share does not lie on the polynomial of the others
+    A device dealt or returned a false share, or something else; the record cannot tell which.
 """
 )
 
-_FIELDS: Final = "fields: "
-_SECRETS: Final = "rebuilt secrets"
-_SUMS: Final = "sums of blindings"
-_BEGINNING: Final = 16  # bytes of a string that are compared with guesses
-_END: Final = 8  # bytes at either end of a string that are compared over the whole run
+MAX_NUMBERS: Final = 1 << 23
+"""Of slots with more coefficients and shares, only as many secrets' polynomials are computed whole.
 
-_Block = tuple[str, Rows, Evidence]
-"""Whose strings they are, the strings of one name in one message, and where they are."""
+Of the others, the leading coefficient is.
+"""
+
+_FIELDS: Final = "fields: "
+_SHARES: Final = "shares: "
+_SECRETS: Final = "rebuilt secrets"
+_NUMBERS: Final = 5  # values that say the number of a device, after as many that are common to all
+
+_Source = tuple[bytes, str, Collection[tuple[bool, bytes]], bool]
+"""What secrets may follow from: a value, what it is, where it may be seen, and if points are tried.
+
+Where: whether among rebuilt secrets, and by which beginning.
+"""
 
 
 class RandomFields(Check):
@@ -56,234 +78,173 @@ class RandomFields(Check):
 
     name = "random fields and secrets"
     rules = RULES
-    tests = MappingProxyType({_FIELDS: "fields.not-random"})
+    tests = MappingProxyType({_FIELDS: "fields.not-random", _SHARES: "shares.reveal"})
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._bytes = 0
-        self._columns: dict[str, tuple[Columns, Evidence]] = {}
-        self._parts: dict[str, list[_Block]] = defaultdict(list)  # of all strings, their ends
+        self._bytes = self._secrets = 0
+        self._fields = Strings(premises.budget, _FIELDS)
+        self._leading = Strings(premises.budget, _SHARES)
         self._lasting: set[tuple[int, bytes]] = set()  # identities stay the same
-        self._seeds: dict[bytes, tuple[str, Evidence]] = {}  # all that were rebuilt
-        self._before: list[tuple[str, bytes, bool]] = []  # rebuilt in the round before
+        self._before: dict[bytes, tuple[str, KeyPair | None]] = {}  # rebuilt in the round before
         self._begin()
 
     def _begin(self) -> None:
         """What is kept of one round."""
         self._seen: set[tuple[int, bytes]] = set()
-        self._round: dict[str, list[_Block]] = defaultdict(list)
-        self._points: list[tuple[str, bytes, Evidence]] = []
+        self._shown: dict[bytes, list[tuple[bool, str, Evidence]]] = defaultdict(list)
+        self._has_proofs = False
         self._signed: dict[int, bytes] = {}  # the last signature of each device
-        self._proofs: dict[bytes, tuple[str, Evidence]] = {}  # the numbers in them
-        self._rebuilt: list[tuple[str, bytes, bool]] = []  # whether it is of a key
-        self._packed: dict[tuple[bytes, int], tuple[bytes, Evidence]] = {}  # sums with blindings
+        self._rebuilt: dict[bytes, tuple[str, KeyPair | None]] = {}
 
-    def on_message(self, seen: Seen, round_: RoundView) -> Iterator[Finding]:
+    def on_message(self, seen: Seen, round_: RoundView) -> tuple[()]:
         """Take in what should look random in a device's message; a repeated message is left out."""
-        content, device, place = seen.content, seen.record.peer, seen.place
-        if (proof := content.proof) is not None:
-            self._packed.setdefault((content.tag, proof.slot), (proof.packed, place))
-        if seen.record.sent or (device, seen.record.sha256) in self._seen:
-            return
-        self._seen.add((device, seen.record.sha256))
-        whose, message = f"device {device}'s ", content.message
-        for name, rows in random_strings(message):
-            if name == "identities":
-                if (device, rows.tobytes()) in self._lasting:
-                    continue
-                self._lasting.add((device, rows.tobytes()))
-            elif name.startswith("signatures"):
-                yield from self._note_signature(device, rows.tobytes(), place)
-            self._add(name, (whose, rows, place))
-        if isinstance(message, AdvertiseKeys):
-            for public in (message.sealing_key, *message.mask_keys):
-                self._points.append((f"{whose}key", keys.canonical(public), place))
-            if (own := message.credential) is not None and content.tag in round_.sessions:
-                signer, params = bytes(own.identity), round_.sessions[content.tag].params
-                for alike in (signer, of_edwards(signer)):
-                    self._points.append((f"{whose}identity", alike, place))
-                said = signing.advertisement(
-                    params, ClientId(device), message.sealing_key, message.mask_keys
-                )
-                if how := guesses.number_of(signer, said, bytes(own.signature)):
-                    yield _found(f"{whose}signature", place, how)
-        elif isinstance(message, MaskedInput):
-            self._note_proof(whose, pieces(message.proof), place)
-
-    def on_sum(self, released: ReleasedSum) -> tuple[()]:
-        """Take in the secrets that were rebuilt for it."""
-        again, place = released.again, place_of(released.record)
-        if again is None or released.slot is None:
+        del round_
+        device, place, message = seen.record.peer, seen.place, seen.content.message
+        if seen.record.sent or not self._is_new(device, seen.record.sha256):
             return ()
-        (session, slot), recovered = released.slot, again.recovered
-        if recovered is not None:
-            ids = session.ids.tolist()
-            lost = {position: pair.secret for position, pair in recovered.mask_keys.items()}
-            for position, secret in (*recovered.seeds.items(), *lost.items()):
-                whose = f"device {ids[position]}'s "
-                self._add(_SECRETS, (whose, as_rows([secret]), place))
-                self._rebuilt.append((whose, secret, position in lost))
-        if again.opening is not None:
-            opening = wire.decode(again.opening, session.params)
-            if isinstance(opening, SumOpening):
-                self._packed[session.params.tag, slot.index] = opening.packed, place
+        for name, rows, size in random_strings(message):
+            every = [row.tobytes() for row in rows]
+            if name == IDENTITIES:
+                if (device, every[0]) in self._lasting:
+                    continue
+                self._lasting.add((device, every[0]))
+                self._show(of_edwards(every[0]), f"device {device}'s identity", place)
+            elif name == PROOFS:  # of which points may come again
+                self._has_proofs |= bool(every)
+                rows = rows[[self._is_new(device, one) or not is_in_group(one) for one in every]]
+            elif name.startswith("signatures"):
+                self._compare(device, every[0], place)
+            self._add(name, f"device {device}'s", rows[:, :size], place)
         return ()
+
+    def on_sum(self, released: ReleasedSum) -> Iterator[Finding]:
+        """Take in the secrets that were rebuilt for it, and what is known of blindings."""
+        learnt, place = released.again, place_of(released.record)
+        if learnt is None or released.slot is None:
+            return
+        session, slot = released.slot
+        if learnt.recovered is not None:
+            pairs = learnt.recovered.mask_keys
+            secrets = {p: (pair.secret, pair) for p, pair in pairs.items()}
+            secrets |= {p: (seed, None) for p, seed in learnt.recovered.seeds.items()}
+            for position, (secret, pair) in secrets.items():
+                whose = f"device {session.ids[position]}'s"
+                self._add(_SECRETS, whose, as_rows([secret]), place)
+                self._rebuilt[secret] = whose, pair
+        spec = session.params.slots[slot.index]
+        opening = wire.decode(learnt.opening, session.params) if learnt.opening else None
+        if isinstance(opening, SumOpening):
+            limbs = ring.unpack(opening.packed, spec.wire_length, spec.ring_bits)[spec.length :]
+            self._add("sums of blindings", f"slot {slot.index}'s", random_limbs(limbs), place)
+            visible = guesses.visible(session)
+            values = [visible.get(device, ()) for device in learnt.contributors]
+            total = pedersen.join_blinding(limbs.tolist())
+            if (how := guesses.sums_of_blindings(values).get(total)) is not None:
+                yield _found(f"each blinding of slot {slot.index}", place, how)
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Test what came in the round."""
+        polynomials = Strings(self._premises.budget, _SHARES)
         for session in over.view.sessions.values():
-            yield from self._sums_of_blindings(session)
-        yield from self._guessed(over.view)
-        for name, blocks in self._round.items():
-            self._test(name, blocks)
+            for slot in session.slots.values():
+                yield from self._share(session, slot, polynomials)
+        found = {(what, place): how for what, place, how in self._guessed(over.view)}
+        yield from (_found(*where, how) for where, how in found.items())
+        for strings in (self._fields, self._leading, polynomials):
+            strings.end_round()
+        polynomials.end()
         self._before = self._rebuilt
         self._begin()
 
-    def on_end(self) -> Iterator[Finding]:
+    def on_end(self) -> tuple[()]:
         """Make the last tests; the alarms come when all tests are made."""
-        for name, (columns, place) in self._columns.items():
-            for result in columns.results():
-                self._take(name, result, f"all {name}", place)
-        for name, parts in self._parts.items():
-            every = np.concatenate([rows for _, rows, _ in parts])
-            ends = np.cumsum([len(rows) for _, rows, _ in parts])
-            result = repeated(every.view("<u8").reshape(-1))
-            at = [parts[int(np.searchsorted(ends, n, "right"))] for n in result.at or (0,)]
-            self._take(name, result, " and ".join(whose for whose, *_ in at), at[-1][2])
-        for secret, how in guesses.of_small_seeds(tuple(self._seeds)).items():
-            yield _found(*self._seeds[secret], how)
+        self._fields.end()
+        self._leading.end()
+        return ()
 
     def coverage(self, tally: Tally) -> Coverage:
         """Only whole messages show all their fields."""
-        return Coverage(tally.whole, f"{self._bytes} bytes of keys, boxes and the like")
+        fields = f"{self._bytes} bytes of keys, boxes and the like"
+        return Coverage(tally.whole, f"{fields}, the polynomials of {self._secrets} secrets")
 
-    def _add(self, name: str, block: _Block) -> None:
-        whose, rows, place = block
-        if len(rows):
-            self._bytes += rows.size
-            self._round[name].append((whose + name, rows, place))
+    def _is_new(self, device: int, data: bytes) -> bool:
+        is_new = (device, data) not in self._seen
+        self._seen.add((device, data))
+        return is_new
 
-    def _note_signature(self, device: int, signature: bytes, place: Evidence) -> Iterator[Finding]:
-        """Take in a signature; say if its number follows from that of the one before."""
-        whose, before = f"device {device}'s signature", self._signed.get(device, signature)
+    def _add(self, name: str, whose: str, rows: Rows, place: Evidence) -> None:
+        self._bytes += rows.size
+        self._fields.add(name, Block(f"{whose} {name}", rows, place))
+        for row in rows:
+            self._show(row.tobytes(), f"{whose} {name}", place, is_secret=name == _SECRETS)
+
+    def _show(self, data: bytes, what: str, place: Evidence, *, is_secret: bool = False) -> None:
+        self._shown[data[: guesses.HEAD]].append((is_secret, what, place))
+
+    def _compare(self, device: int, signature: bytes, place: Evidence) -> None:
+        """Take in by how much the number of a signature differs from that of the one before."""
+        before = self._signed.get(device, signature)
         self._signed[device] = signature
-        self._points.append((whose, signature[: guesses.SIZE], place))
-        if before != signature and (gap := guesses.gap(before, signature)) is not None:
-            yield _found(whose, place, f"that of the one before, give or take {gap}")
+        points = signature[: guesses.SIZE], before[: guesses.SIZE]
+        if before != signature and all(map(is_in_group, points)):
+            what = f"device {device}'s signature, less the one before"
+            self._show(pedersen.minus(*points), what, place)
 
-    def _note_proof(self, whose: str, numbers: list[bytes], place: Evidence) -> None:
-        """Take in the points and numbers of a proof; points may be those of a level before."""
-        for number in numbers:
-            whole = f"{whose}proof", place
-            before, _ = self._proofs.setdefault(number, whole)
-            if self._proofs[number] is whole or before != whole[0] or not is_in_group(number):
-                block = whose, as_rows([number], POINT), place
-                self._add("points and numbers of proofs", block)
-
-    def _test(self, name: str, blocks: list[_Block]) -> None:
-        """Test the strings of one name in a round, and count them for the end."""
-        every = np.concatenate([rows for _, rows, _ in blocks])
-        ends = np.cumsum([len(rows) for _, rows, _ in blocks])
-        for result in one_by_one(every):
-            at = int(np.searchsorted(ends, result.at[0], "right"))
-            self._take(name, result, blocks[at][0], blocks[at][2])
-        size, first = 8 * every.shape[1], blocks[0][2]
-        self._columns.setdefault(name, (Columns(size), first))[0].add(every)
-        for whose, rows, place in blocks:
-            alone = Columns(size)
-            alone.add(rows)
-            for result in alone.results():
-                self._take(name, result, whose, place)
-            for end, part in (("beginnings", rows[:, :_END]), ("ends", rows[:, -_END:])):
-                self._parts[end].append((whose, part.copy(), place))
-
-    def _take(self, name: str, result: PValue, whose: str, place: Evidence) -> None:
-        self._premises.budget.add(result, place, f"{_FIELDS}{name}: ", f"{whose}: ")
-
-    def _guessed(self, round_: RoundView) -> Iterator[Finding]:
+    def _guessed(self, round_: RoundView) -> Iterator[tuple[str, Evidence, str]]:
         """Secrets, and points, that follow from what everybody or the server knows."""
-        secrets, points, plain = self._known(round_)
-        beginnings = {secret[:_BEGINNING]: how for secret, how in secrets.items()}
-        for name, (whose, rows, place) in (
-            (name, one) for name, blocks in self._round.items() for one in blocks if name != _SUMS
-        ):
-            for row in rows:
-                string = row.tobytes()
-                if name == _SECRETS:
-                    self._seeds.setdefault(string, (whose, place))
-                    how = secrets.get(string)
-                else:
-                    head = string[:_BEGINNING]
-                    how = None if head in plain else beginnings.get(head)
-                if how is not None:
-                    yield _found(whose, place, how)
-        for what, public, place in self._points:
-            if (how := points.get(public)) is not None:
-                yield _found(what, place, how)
-        for secret, how in secrets.items() if self._proofs else ():
-            for number in guesses.numbers_drawn(secret):
-                if number in self._proofs:
-                    yield _found(*self._proofs[number], how)
+        for value, said, due, is_deep in self._sources(round_):
+            for secret, how in guesses.of_value(value):
+                few = guesses.drawn_from(secret) if self._has_proofs else [secret]
+                for data in guesses.shown_by(secret) if is_deep else few:
+                    head = data[: guesses.HEAD]
+                    for is_secret, what, place in self._shown.get(head, ()):
+                        if (is_secret, head) not in due:
+                            yield what, place, f"{how}{said}"
+        numbers = guesses.shown_by_bytes() | guesses.of_small_seeds(self._rebuilt)
+        for data, how in numbers.items():
+            for _, what, place in self._shown.get(data[: guesses.HEAD], ()):
+                yield what, place, how
 
-    def _known(
-        self, round_: RoundView
-    ) -> tuple[Mapping[bytes, str], Mapping[bytes, str], set[bytes]]:
-        """Guesses of secrets and of points, and the beginnings of what is known anyhow."""
-        secrets: dict[bytes, str] = {}
-        points: dict[bytes, str] = {}
-        plain = {secret[:_BEGINNING] for _, secret, _ in (*self._before, *self._rebuilt)}
+    def _sources(self, round_: RoundView) -> Iterator[_Source]:
+        """What is known: what everybody can see, and what the server rebuilt."""
         for session in round_.sessions.values():
-            common, own = _visible(session), _visible_of_devices(session)
-            for value in {*common, *(value for values in own.values() for value in values)}:
-                plain.add(value[:_BEGINNING])
-                for secret, how in guesses.of_value(value):
-                    secrets[secret] = f"{how}{value.hex()}, which everybody can see"
-                    points |= dict.fromkeys(guesses.points(secret), secrets[secret])
-            for one, values in product(common, own.values()):
-                for number in values[:-2]:  # and its keys
-                    found = guesses.of_value(one + number)
-                    secrets |= {s: f"{how}what everybody can see" for s, how in found}
-        for whose, secret, is_key in (*self._before, *self._rebuilt):
-            for other, how in guesses.of_value(secret):
-                shown = f"{how}{whose}rebuilt secret"
-                if other != secret:
-                    secrets[other] = shown
-                agreeing, signing_key = guesses.public_keys(other)
-                points[signing_key] = shown
-                # some functions change only bits that are not used
-                if not is_key or agreeing != keys.key_pair(secret).public:
-                    points[agreeing] = shown
-        few, of_few = dict(guesses.of_bytes()), dict(guesses.points_of_bytes())
-        return ChainMap(secrets, few), ChainMap(points, of_few), plain
+            visible = guesses.visible(session)
+            for value in dict.fromkeys(chain(*visible.values(), guesses.signed(session))):
+                due = [(False, value[: guesses.HEAD])]
+                yield value, f"{value[: guesses.SIZE].hex()}, which everybody can see", due, True
+            for values in visible.values():
+                for one, number in product(values[:_NUMBERS], values[_NUMBERS : 2 * _NUMBERS]):
+                    yield one + number, "what everybody can see", (), False
+        for secret, (whose, pair) in (self._before | self._rebuilt).items():
+            due = [(True, secret[: guesses.HEAD])]
+            if pair is not None:
+                due.append((False, pair.public[: guesses.HEAD]))
+            yield secret, f"{whose} rebuilt secret", due, True
 
-    def _sums_of_blindings(self, session: SessionView) -> Iterator[Finding]:
-        """Take in the sums of the blindings of commitments; say which can be guessed."""
-        for index, slot in session.slots.items():
-            packed, place = self._packed.get((session.params.tag, index), (b"", Evidence()))
-            members = session.summed(slot)
-            if not packed or members is None or not session.params.slots[index].verified:
+    def _share(self, session: SessionView, slot: SlotView, whole: Strings) -> Iterator[Finding]:
+        """Look at the shares of a slot; of each holder at the first that came."""
+        came: dict[int, UnmaskShares] = {}
+        ids, threshold, numbers = session.ids.tolist(), session.params.threshold, 0
+        for seen in slot.shares:
+            message, holder = seen.content.message, session.positions.get(seen.record.peer)
+            if isinstance(message, UnmaskShares) and holder is not None and not seen.record.sent:
+                came.setdefault(holder, message)
+        for owner, points, shares in by_secret(came) if came else ():
+            if owner >= len(ids) or len(points) < threshold:
                 continue
-            spec, devices = session.params.slots[index], contributors(session, members)
-            limbs = ring.unpack(packed, spec.wire_length, spec.ring_bits)[spec.length :]
-            self._add(_SUMS, (f"slot {index}'s ", random_limbs(limbs), place))
-            own = _visible_of_devices(session)
-            values = zip(*(own.get(device, ()) for device in devices), strict=False)
-            alike = ([value] * len(devices) for value in _visible(session))
-            known = guesses.sums_of_blindings([*alike, *values], len(devices))
-            if (how := known.get(pedersen.join_blinding(limbs.tolist()))) is not None:
-                yield _found(f"each blinding of slot {index}", place, how)
-
-
-def _visible(session: SessionView) -> tuple[bytes, ...]:
-    """What everybody can see of a session, and is the same for all devices."""
-    params = session.params
-    return params.tag, params.digest, params.context, params.graph_seed, session.session_id
-
-
-def _visible_of_devices(session: SessionView) -> dict[int, tuple[bytes, ...]]:
-    return {
-        device: guesses.visible_of(device, message) for device, message, _ in session.advertised()
-    }
+            whose = f"device {ids[owner]}'s secret of slot {slot.index}"
+            place = slot.shares[0].place
+            self._secrets += 1
+            if len(points) > threshold and beyond(points, shares, threshold).any():
+                yield RULES.found("shares.unfitting", f"a share of {whose}", [place])
+            last = packed(beyond(points[:threshold], shares[:threshold], threshold - 1))
+            self._leading.add("leading coefficients", Block(whose, last, place))
+            numbers += threshold * (threshold + len(points)) * shamir.NUM_LIMBS
+            if numbers <= MAX_NUMBERS:
+                secret, *rest = coefficients(points[:threshold], shares[:threshold])
+                for name, each in (("", np.array(rest)), (" less the secret", rest - secret)):
+                    whole.add(f"coefficients{name}", Block(whose, packed(each), place))
 
 
 def _found(what: str, place: Evidence, how: str) -> Finding:

@@ -11,50 +11,47 @@ from deltafl.secagg.messages import AdvertiseKeys, ConsistencySignature, MaskedI
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.randomness.strings import Rows, as_rows
 
-Strings = Iterator[tuple[str, Rows]]
-"""Strings of one size, shape (n, size), n ≥ 1, and what they are, plural."""
-
-POINT: Final = 31
-"""Bytes of a point or number of which every bit is random."""
-
-SIGNATURE: Final = 63
-"""Bytes of a signature, a point and a number, of which every bit is random."""
+IDENTITIES: Final = "identities"
+PROOFS: Final = "points and numbers of proofs"
 
 _TAG: Final = keys.OVERHEAD - keys.NONCE_SIZE
 _PIECE: Final = 32
+_POINT: Final = 31  # bytes of a point or number of which every bit is random
+_SIGNATURE: Final = 63  # of a point and a number
 _WHOLE_LIMBS: Final = pedersen.BLINDING_LIMBS - 1  # the highest has fewer random bits
 
 
-def random_strings(message: object) -> Strings:
-    """The strings of a message that should look random; none of the server's messages."""
+def random_strings(message: object) -> Iterator[tuple[str, Rows, int | None]]:
+    """What of a device's message should look random.
+
+    Yields:
+        What the strings are, plural; the strings, shape (n, size); and how many bytes of each are
+        random, if not all are.
+    """
     match message:
         case AdvertiseKeys():
-            yield "sealing keys", as_rows([message.sealing_key], POINT)
-            yield "mask keys", as_rows(message.mask_keys, POINT)
+            yield "sealing keys", as_rows([message.sealing_key]), _POINT
+            yield "mask keys", as_rows(message.mask_keys), _POINT
             if (own := message.credential) is not None:
-                yield "identities", as_rows([bytes(own.identity)], POINT)
-                yield "signatures of keys", as_rows([bytes(own.signature)], SIGNATURE)
+                yield IDENTITIES, as_rows([bytes(own.identity)]), _POINT
+                yield "signatures of keys", as_rows([bytes(own.signature)]), _SIGNATURE
         case ShareKeys():
-            yield "commitments to seeds", as_rows(message.commitments)
+            yield "commitments to seeds", as_rows(message.commitments), None
             size = len(next(iter(message.boxes.values()), b""))
             if size > keys.OVERHEAD:
                 rows = Records.of(message.boxes, size).rows
                 inner = rows[:, keys.NONCE_SIZE : -_TAG]
-                yield "nonces of boxes", rows[:, : keys.NONCE_SIZE]
-                yield "contents of boxes", inner.reshape(-1, shamir.SHARE_SIZE)
-                yield "tags of boxes", rows[:, -_TAG:]
+                yield "nonces of boxes", rows[:, : keys.NONCE_SIZE], None
+                yield "contents of boxes", inner.reshape(-1, shamir.SHARE_SIZE), None
+                yield "tags of boxes", rows[:, -_TAG:], None
         case MaskedInput():
             if committed := bytes(message.committed):
-                yield "commitments to answers", as_rows([committed[: pedersen.COMMITMENT_SIZE]])
-                signature = committed[pedersen.COMMITMENT_SIZE :]
-                yield "signatures of commitments", as_rows([signature], SIGNATURE)
+                point, signature = np.split(as_rows([committed]), [_PIECE], axis=1)
+                yield "commitments to answers", point, None
+                yield "signatures of commitments", signature, _SIGNATURE
+            yield PROOFS, np.frombuffer(message.proof, np.uint8).reshape(-1, _PIECE), _POINT
         case ConsistencySignature():
-            yield "signatures of lists", as_rows([bytes(message.signature)], SIGNATURE)
-
-
-def pieces(proof: bytes) -> list[bytes]:
-    """The points and numbers of a proof, 32 bytes each."""
-    return [proof[start : start + _PIECE] for start in range(0, len(proof), _PIECE)]
+            yield "signatures of lists", as_rows([bytes(message.signature)]), _SIGNATURE
 
 
 def random_limbs(limbs: Vector) -> Rows:
@@ -67,5 +64,4 @@ def random_limbs(limbs: Vector) -> Rows:
     Args:
         limbs: Words of a ring of 16 bits or more, the lowest limb first, shape (16,).
     """
-    low = np.asarray(limbs[:_WHOLE_LIMBS], dtype=np.uint64) & np.uint64((1 << 16) - 1)
-    return np.ascontiguousarray(low.astype("<u2")).view(np.uint8).reshape(1, -1)
+    return limbs[:_WHOLE_LIMBS].astype("<u2").view(np.uint8).reshape(1, -1)

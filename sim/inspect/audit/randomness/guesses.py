@@ -10,41 +10,37 @@ a value in another way is not found.
 import functools
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from nacl.bindings import (
-    crypto_core_ed25519_add,
-    crypto_core_ed25519_sub,
-    crypto_scalarmult_base,
-    crypto_scalarmult_ed25519_base_noclamp,
-)
-from nacl.exceptions import RuntimeError as SodiumError
+from nacl.bindings import crypto_scalarmult_base
 
-from deltafl.secagg import pedersen
+from deltafl.secagg import pedersen, signing
 from deltafl.secagg.identity import identity
-from deltafl.secagg.messages import AdvertiseKeys
+from deltafl.secagg.params import ClientId
 from deltafl.secagg.randomness import SeededRandomness
+from deltafl.sim.inspect.audit.views import SessionView
 
 SIZE: Final = 32
 """Bytes of a secret."""
 
-SMALL_BITS: Final = 12
-"""Numbers of signatures, and differences of two of them, below 2 to this power are known."""
+SMALL: Final = 1 << 12
+"""Numbers of signatures, and differences of two of them, below this one are known."""
 
 DIGESTS: Final = ("sha256", "sha512", "sha3_256", "blake2b", "blake2s", "md5", "sha1")
 """Digests that are tried, by their names in hashlib; of longer ones the first 32 bytes."""
 
+HEAD: Final = 16
+"""Bytes of a string that are compared with those that a guess leads to."""
+
 Guess = tuple[bytes, str]
-"""A secret of 32 bytes, and how it is made."""
+"""A secret, and how it is made."""
 
 _LEGACY: Final = np.random.RandomState(0)
 _ORDERS: Final[tuple[Literal["little", "big"], ...]] = ("little", "big")
 _PREFIX: Final = 8  # bytes by which the table of small seeds is searched
-_SIGN: Final = 0x80
-_ZERO: Final = (1).to_bytes(SIZE, "little")  # the encoding of the neutral point
 
 
 def _digest_of(size: int, order: Literal["little", "big"]) -> Callable[[int], bytes]:
@@ -64,10 +60,7 @@ _SEEDED: Final[Mapping[str, tuple[int, Callable[[int], bytes]]]] = {
         for order in _ORDERS
     },
     "SHA-256 of the decimal digits": (1 << 16, lambda n: hashlib.sha256(b"%d" % n).digest()),
-    "numpy's default_rng": (
-        1 << 14,
-        lambda n: np.random.PCG64(n).random_raw(4).astype("<u8").tobytes(),
-    ),
+    "numpy's default_rng": (1 << 14, lambda n: np.random.PCG64(n).random_raw(4).tobytes()),
     "numpy's RandomState": (1 << 14, _legacy),
     "Python's random.Random": (1 << 14, lambda n: random.Random(n).randbytes(SIZE)),  # noqa: S311
 }
@@ -81,7 +74,7 @@ def of_value(value: bytes) -> list[Guess]:
         value: At least one byte.
 
     Returns:
-        Always as many, in the same order; some may be the same.
+        Always as many, in the same order; some may be the same. The last one has 64 bytes.
     """
     short = value[:SIZE].ljust(SIZE, b"\0")
     found = [
@@ -98,121 +91,108 @@ def of_value(value: bytes) -> list[Guess]:
     for name in DIGESTS:
         digest = hashlib.new(name, value, usedforsecurity=False).digest()
         found.append((digest[:SIZE].ljust(SIZE, b"\0"), f"{name} of "))
-    return found
+    return [*found, (hashlib.sha512(value).digest(), "all of sha512 of ")]
 
 
 @functools.cache
-def of_bytes() -> dict[bytes, str]:
-    """What is made of a number of eight bits, and how."""
-    found: dict[bytes, str] = {}
+def of_bytes() -> list[Guess]:
+    """Secrets that are made of a number of eight bits."""
+    found = []
     for number in range(256):
-        found |= {secret: f"{how}{number}" for secret, how in of_value(bytes([number]))}
-        found |= {expand(number): f"{how} of {number}" for how, (_, expand) in _SEEDED.items()}
-    return found
-
-
-def of_small_seeds(secrets: Sequence[bytes]) -> dict[bytes, str]:
-    """Which of some secrets of 32 bytes are made of a small seed, and how."""
-    found: dict[bytes, str] = {}
-    wanted = np.array([int.from_bytes(one[:_PREFIX], "little") for one in secrets], np.uint64)
-    for how, table in _tables().items():
-        for place in np.flatnonzero(np.isin(wanted, table)).tolist():
-            for seed in np.flatnonzero(table == wanted[place]).tolist():
-                if _SEEDED[how][1](seed) == secrets[place]:
-                    found[secrets[place]] = f"{how} of {seed}"
+        found += [(secret, f"{how}{number}") for secret, how in of_value(bytes([number]))]
+        found += [(expand(number), f"{how} of {number}") for how, (_, expand) in _SEEDED.items()]
     return found
 
 
 @functools.cache
-def _tables() -> dict[str, npt.NDArray[np.uint64]]:
-    """The first eight bytes of what is made of every small seed; takes a second, once."""
-    return {
-        how: np.frombuffer(b"".join([expand(seed)[:_PREFIX] for seed in range(seeds)]), "<u8")
-        for how, (seeds, expand) in _SEEDED.items()
-    }
+def shown_by_bytes() -> dict[bytes, str]:
+    """The beginnings of what shows of these, and of small multiples of the base point.
 
-
-def visible_of(device: int, message: AdvertiseKeys | None) -> tuple[bytes, ...]:
-    """What everybody can see of a device: its number and keys; always as much, in one order."""
-    numbers = [device.to_bytes(size, order) for size in (4, 8) for order in _ORDERS]
-    own = None if message is None else message.credential
-    sealing = b"?" if message is None else message.sealing_key
-    return (*numbers, str(device).encode(), sealing, b"?" if own is None else bytes(own.identity))
-
-
-def public_keys(secret: bytes) -> tuple[bytes, bytes]:
-    """The X25519 key and the Ed25519 key of a secret."""
-    return crypto_scalarmult_base(secret), bytes(identity(secret).public)
+    A point and its negative differ in the last byte only.
+    """
+    found = {shown[:HEAD]: how for secret, how in of_bytes() for shown in shown_by(secret)}
+    multiple = pedersen.times(0, pedersen.BASE)
+    for number in range(SMALL):
+        found[multiple[:HEAD]] = f"the number {number}"
+        multiple = pedersen.plus(multiple, pedersen.BASE)
+    return found
 
 
 @functools.lru_cache(maxsize=1 << 16)  # the numbers of devices are the same in all rounds
-def points(secret: bytes) -> tuple[bytes, ...]:
-    """The public keys of a secret, and the points of signatures whose number it gives."""
-    digest = hashlib.sha512(secret).digest()
-    return *public_keys(secret), times_base(secret), times_base(digest)
+def shown_by(secret: bytes) -> tuple[bytes, ...]:
+    """What `drawn_from` a secret shows, and the public keys and points of signatures it gives."""
+    seed = secret[:SIZE]
+    return (
+        *drawn_from(secret),
+        crypto_scalarmult_base(seed),
+        bytes(identity(seed).public),
+        times_base(secret),
+        times_base(hashlib.sha512(seed).digest()),
+    )
 
 
-@functools.cache
-def points_of_bytes() -> dict[bytes, str]:
-    """Points that follow from a number of eight bits, and small multiples of the base point."""
-    found = {point: how for secret, how in of_bytes().items() for point in points(secret)}
-    return found | {point: f"the number {n}" for point, n in _small().items()}
-
-
-def number_of(public: bytes, statement: bytes, signature: bytes) -> str | None:
-    """How the number of a signature follows from what is signed; None if it does not."""
-    for name in ("sha512", "sha256"):
-        for before in (b"", public):
-            if times_base(hashlib.new(name, before + statement).digest()) == signature[:SIZE]:
-                return f"{name} of {'public key and ' if before else ''}message"
-    return None
-
-
-def gap(one: bytes, other: bytes) -> int | None:
-    """By which small number the numbers of two signatures differ; None if by no small one."""
-    try:
-        between = crypto_core_ed25519_sub(other[:SIZE], one[:SIZE])
-    except SodiumError:  # one is not on the curve
-        return None
-    return _small().get(between, _small().get(between[:-1] + bytes([between[-1] ^ _SIGN])))
-
-
-@functools.cache
-def _small() -> dict[bytes, int]:
-    """Small multiples of the base point."""
-    known, point = {_ZERO: 0}, _ZERO
-    for number in range(1, 1 << SMALL_BITS):
-        point = crypto_core_ed25519_add(point, pedersen.BASE)
-        known[point] = number
-    return known
+def drawn_from(secret: bytes) -> list[bytes]:
+    """A secret of at least 32 bytes, and the first numbers that a proof draws by this seed."""
+    drawn = SeededRandomness(secret[:SIZE])
+    return [secret, *(pedersen.draw_blinding(drawn).to_bytes(SIZE, "little") for _ in range(3))]
 
 
 def times_base(scalar: bytes) -> bytes:
     """The multiple of Ed25519's base point; `scalar` is little-endian, of any size."""
-    number = int.from_bytes(scalar, "little") % pedersen.ORDER
-    if not number:
-        return _ZERO
-    return crypto_scalarmult_ed25519_base_noclamp(number.to_bytes(SIZE, "little"))
+    return pedersen.times(int.from_bytes(scalar, "little"), pedersen.BASE)
 
 
-def numbers_drawn(secret: bytes) -> Iterator[bytes]:
-    """The first numbers that a proof draws from a stream with this seed, 32 bytes each."""
-    drawn = SeededRandomness(secret)
-    for _ in range(3):
-        yield pedersen.draw_blinding(drawn).to_bytes(SIZE, "little")
+def of_small_seeds(secrets: Collection[bytes]) -> dict[bytes, str]:
+    """Which of some secrets of 32 bytes are made of a small seed, and how."""
+    wanted = np.frombuffer(b"".join([one[:_PREFIX] for one in secrets]), "<u8")
+    found = {
+        expand(seed): f"{how} of {seed}"
+        for how, (_, expand) in _SEEDED.items()
+        for seed in np.flatnonzero(np.isin(_table(how), wanted)).tolist()
+    }
+    return {secret: how for secret, how in found.items() if secret in secrets}
 
 
-def sums_of_blindings(by_device: Iterable[Sequence[bytes]], count: int) -> dict[int, str]:
+@functools.cache
+def _table(how: str) -> npt.NDArray[np.uint64]:
+    """The first eight bytes of what is made of every small seed; a tenth of a second, once."""
+    seeds, expand = _SEEDED[how]
+    return np.frombuffer(b"".join([expand(seed)[:_PREFIX] for seed in range(seeds)]), "<u8")
+
+
+def visible(session: SessionView) -> dict[int, tuple[bytes, ...]]:
+    """What everybody can see of each device: always as much, in one order.
+
+    Five values are the same for all. Five say its number. Then come its sealing key and identity.
+    """
+    params, found = session.params, {}
+    common = params.tag, params.digest, params.context, params.graph_seed, session.session_id
+    for device, message, _ in session.advertised():
+        numbers = [device.to_bytes(size, order) for size in (4, 8) for order in _ORDERS]
+        own = b"?" if message.credential is None else bytes(message.credential.identity)
+        found[device] = *common, *numbers, str(device).encode(), message.sealing_key, own
+    return found
+
+
+def signed(session: SessionView) -> Iterator[bytes]:
+    """What devices sign of their keys, by itself and after their identities."""
+    for device, message, _ in session.advertised():
+        if (own := message.credential) is not None:
+            keys = message.sealing_key, message.mask_keys
+            said = signing.advertisement(session.params, ClientId(device), *keys)
+            yield from (said, bytes(own.identity) + said)
+
+
+def sums_of_blindings(values: Sequence[Sequence[bytes]]) -> dict[int, str]:
     """Sums of the blindings of some devices that follow from what everybody can see, and how.
 
     Args:
-        by_device: By kind of value, that of each device in the sum.
-        count: Devices in the sum.
+        values: What can be seen of each device in the sum.
     """
-    known = {count * int.from_bytes(one, "little"): how for one, how in of_bytes().items()}
-    for values in by_device:
-        for alike in zip(*map(of_value, values), strict=True):
+    known = {len(values) * int.from_bytes(one, "little"): how for one, how in of_bytes()}
+    for alike in zip(*values, strict=False):
+        for guesses in zip(*map(of_value, alike), strict=True):
             for order in _ORDERS:
-                total = sum(int.from_bytes(secret, order) for secret, _ in alike)
-                known[total] = f"{alike[0][1]}{values[0].hex()}, and the like"
+                total = sum(int.from_bytes(secret, order) for secret, _ in guesses)
+                known[total] = f"{guesses[0][1]}{alike[0].hex()}, and the like"
     return {total % pedersen.ORDER: how for total, how in known.items()}

@@ -6,13 +6,17 @@ here is exact or conservative: uniform bytes give a p-value of at most α with a
 most α. A good generator of the wrong seed passes all of them; see `guesses`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from string import ascii_letters, digits
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from deltafl.secagg.ring import Vector
+from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
+from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.tails import (
     MIN_EXPECTED,
     Counts,
@@ -39,26 +43,18 @@ _ONES: Final[Counts] = np.unpackbits(np.arange(_BYTES, dtype=np.uint8)[:, None],
 )  # row: byte; column: bit, the most significant first
 
 
-def _class_of(characters: bytes) -> npt.NDArray[np.bool_]:
-    table = np.zeros(_BYTES, dtype=np.bool_)
-    table[list(characters)] = True
-    return table
-
-
-_READABLE: Final[Mapping[str, npt.NDArray[np.bool_]]] = {
-    "are printable": _class_of(bytes(range(0x20, 0x7F))),
-    "are letters, digits and the like": _class_of(
-        b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,:=-_"
-    ),
-    "are of numbers in decimal": _class_of(b"0123456789.-+e, "),
-    "are zero": _class_of(bytes(1)),
+_READABLE: Final[Mapping[str, bytes]] = {
+    "are printable": bytes(range(0x20, 0x7F)),
+    "are letters, digits and the like": f"{ascii_letters}{digits} .,:=-_".encode(),
+    "are of numbers in decimal": b"0123456789.-+e, ",
+    "are zero": bytes(1),
 }
 
 
-def as_rows(strings: Sequence[bytes], size: int | None = None) -> Rows:
-    """Byte strings of one size as rows, or their first bytes; at least one string."""
-    rows = np.frombuffer(b"".join(strings), dtype=np.uint8).reshape(len(strings), -1)
-    return rows[:, :size]
+def as_rows(strings: Sequence[bytes]) -> Rows:
+    """Byte strings of one size as rows."""
+    rows = np.frombuffer(b"".join(strings), dtype=np.uint8)
+    return rows.reshape(len(strings), -1 if strings else 0)
 
 
 def one_by_one(rows: Rows) -> Iterator[PValue]:
@@ -68,17 +64,17 @@ def one_by_one(rows: Rows) -> Iterator[PValue]:
         rows: n ≥ 1 strings of four bytes or more.
     """
     size, steps = rows.shape[1], rows[:, 1:] - rows[:, :-1]
-    counted = [
-        (how, table[rows].sum(axis=1), size, float(table.mean()))
-        for how, table in _READABLE.items()
+    tests = [
+        (how, np.isin(rows, list(these)).sum(axis=1), size, len(these) / _BYTES)
+        for how, these in _READABLE.items()
     ]
     again = (steps[:, 1:] == steps[:, :-1]).sum(axis=1)
-    counted.append(("go on in steady steps", again, size - 2, 1 / _BYTES))
+    tests.append(("go on in steady steps", again, size - 2, 1 / _BYTES))
     for period in _PERIODS:
         if 2 * period <= size:
             again = (rows[:, period:] == rows[:, :-period]).sum(axis=1)
-            counted.append((f"come again after {period}", again, size - period, 1 / _BYTES))
-    for how, counts, trials, chance in counted:
+            tests.append((f"come again after {period}", again, size - period, 1 / _BYTES))
+    for how, counts, trials, chance in tests:
         row, value = most(counts, trials, chance)
         detail = f"many bytes {how}, such as in {rows[row].tobytes()!r}"
         yield PValue(f"bytes that {how}", value, detail, (row,))
@@ -87,95 +83,129 @@ def one_by_one(rows: Rows) -> Iterator[PValue]:
     yield PValue("ones of one string", value, detail, (row,))
 
 
-def repeated(words: npt.NDArray[np.uint64], bits: int = 8 * _WORD) -> PValue:
-    """The test that no word comes twice; `at` has the first two places of one that does.
-
-    Args:
-        words: Shape (n,).
-        bits: How many bits of each are random.
-    """
+def repeated(rows: Rows) -> PValue:
+    """The test that no string of eight bytes comes twice; `at` has two places of one that does."""
+    words = rows.view("<u8").reshape(-1)
     order = np.argsort(words, kind="stable")
     again = np.flatnonzero(words[order][1:] == words[order][:-1])
-    value = repetitions(len(again), len(words) * (len(words) - 1) / 2 / 2**bits)
-    detail = f"{len(again)} of {len(words)} times, {bits} bits had come before"
-    return PValue(
-        "the same bits", value, detail, tuple(order[again[0] :][:2].tolist()) if len(again) else ()
-    )
+    value = repetitions(len(again), len(words) * (len(words) - 1) / 2 / 2 ** (8 * _WORD))
+    detail = f"{len(again)} of {len(words)} times, {_WORD} bytes had come before"
+    return PValue("the same bytes", value, detail, tuple(order[again[:1, None] + [0, 1]].flat))
 
 
-class Columns:
-    """Counts what comes at each place of strings of one size, and what changes to the next string.
+def rows_of_words(words: Vector, bits: int) -> Rows:
+    """Words of Z_2^bits, uint32 or uint64 of shape (L,), as strings that begin with their bits."""
+    wide = words.astype(np.uint64) << np.uint64(8 * _WORD - bits)
+    return wide.astype(">u8").view(np.uint8).reshape(-1, _WORD)[:, : -(-bits // 8)]
+
+
+def counted(rows: Rows) -> Counts:
+    """How often each byte comes at each place of strings, and as a change to the next string.
+
+    What was counted of several parts can be added up.
 
     Args:
+        rows: Shape (n, size), in their order.
+
+    Returns:
+        Shape (2, size, 256).
+    """
+    counts = np.zeros((2, rows.shape[1], _BYTES), dtype=np.int64)
+    for start in range(0, len(rows), _CHUNK):
+        part = rows[start : start + _CHUNK]
+        for table, strings in zip(counts, (part, part[1:] ^ part[:-1]), strict=True):
+            keys = strings + _BYTES * np.arange(len(table))
+            table += np.bincount(keys.reshape(-1), minlength=table.size).reshape(table.shape)
+    return counts
+
+
+def side_by_side(counts: Counts, bits: int) -> Iterator[PValue]:
+    """The tests of what was `counted`; none of fewer than `FEWEST` strings.
+
+    Args:
+        counts: Shape (2, size, 256).
         bits: Random bits of a string, from the highest of its first byte on.
     """
-
-    def __init__(self, bits: int) -> None:
-        self._bits = bits
-        self._rows = self._steps = 0
-        self._values = np.zeros((-(-bits // 8), _BYTES), dtype=np.int64)
-        self._changes = np.zeros_like(self._values)
-
-    def add(self, rows: Rows) -> None:
-        """Count strings, in their order."""
-        for start in range(0, len(rows), _CHUNK):
-            part = rows[start : start + _CHUNK]
-            self._rows += len(part)
-            self._steps += len(part) - 1
-            for table, strings in ((self._values, part), (self._changes, part[1:] ^ part[:-1])):
-                keys = strings + _BYTES * np.arange(len(table))
-                found = np.bincount(keys.reshape(-1), minlength=table.size)
-                table += found.reshape(table.shape)
-
-    def add_words(self, words: Vector) -> None:
-        """Count the words of a vector of Z_2^bits, uint32 or uint64 of shape (L,), as strings."""
-        for start in range(0, len(words), _CHUNK):
-            wide = words[start : start + _CHUNK].astype(np.uint64) << np.uint64(64 - self._bits)
-            self.add(wide.astype(">u8").view(np.uint8).reshape(-1, _WORD)[:, : len(self._values)])
-
-    def merge(self, other: "Columns") -> None:
-        """Take over what another one of as many bits has counted."""
-        self._rows += other._rows
-        self._steps += other._steps
-        self._values += other._values
-        self._changes += other._changes
-
-    def results(self) -> Iterator[PValue]:
-        """The tests of what was counted; none of fewer than `FEWEST` strings."""
-        if self._rows < FEWEST:
-            return
-        bits = self._by_bit(self._values)
-        total, trials = int(bits.sum()), self._rows * self._bits
-        detail = f"{total} ones in {trials} bits"
-        yield PValue("ones in all bits", float(ones(total, trials)), detail)
-        for what, counts, of in (
-            ("ones", bits, self._rows),
-            ("changes to the next", self._by_bit(self._changes), self._steps),
-        ):
-            worst, value = least_even(counts, of)
-            detail = f"{counts[worst]} {what} of {of} at bit {worst}, counted from the highest"
-            yield PValue(f"{what} by bit", value, detail)
-        whole = self._values[: self._bits // 8]
-        if len(whole):
-            yield from self._of_bytes(whole)
-
-    def _by_bit(self, table: Counts) -> Counts:
-        counts: Counts = (table @ _ONES).reshape(-1)[: self._bits]
-        return counts
-
-    def _of_bytes(self, whole: Counts) -> Iterator[PValue]:
-        place, value = most(whole, self._rows, 1 / _BYTES)
+    rows, steps = counts[:, 0].sum(axis=1).tolist()
+    if rows < FEWEST:
+        return
+    each, changes = (counts @ _ONES).reshape(2, -1)[:, :bits]
+    total, trials = int(each.sum()), rows * bits
+    yield PValue("ones in all bits", float(ones(total, trials)), f"{total} ones in {trials} bits")
+    for what, found, of in (("ones", each, rows), ("changes to the next", changes, steps)):
+        worst, value = least_even(found, of)
+        detail = f"{found[worst]} {what} of {of} at bit {worst}, counted from the highest"
+        yield PValue(f"{what} by bit", value, detail)
+    if len(whole := counts[0, : bits // 8]):
+        place, value = most(whole, rows, 1 / _BYTES)
         column, byte = divmod(place, _BYTES)
-        detail = f"byte {column} is {byte:#04x} in {whole[column, byte]} of {self._rows} strings"
+        detail = f"byte {column} is {byte:#04x} in {whole[column, byte]} of {rows} strings"
         yield PValue("one byte at one place", value, detail)
         values = whole.sum(axis=0)
-        table = values.reshape(16, 16)
-        for cells in (values, table.sum(axis=0) + table.sum(axis=1)):  # of bytes, or of halves
-            if cells.sum() >= MIN_EXPECTED * len(cells):
-                least, top = int(cells.argmin()), int(cells.argmax())
-                detail = (
-                    f"of {cells.sum()} values below {len(cells)}, {cells[top]} are {top} and "
-                    f"{cells[least]} are {least}; expected {cells.sum() / len(cells):.1f} each"
-                )
-                yield PValue("values of bytes", histogram(cells), detail)
-                return
+        if values.sum() < MIN_EXPECTED * _BYTES:  # of halves of bytes instead
+            values = values.reshape(16, 16).sum(axis=0) + values.reshape(16, 16).sum(axis=1)
+        if values.sum() >= MIN_EXPECTED * len(values):
+            detail = f"of {values.sum()} values, {values.max()} are {values.argmax():#04x}"
+            yield PValue("values of bytes", histogram(values), detail)
+
+
+class Block(NamedTuple):
+    """Strings of one kind in one message.
+
+    Attributes:
+        whose: What they are, and of whom.
+        rows: The strings, of eight bytes or more.
+        place: Where they are.
+    """
+
+    whose: str
+    rows: Rows
+    place: Evidence
+
+
+class Strings:
+    """Strings of several kinds that should look random: tested round by round, and all together.
+
+    Args:
+        budget: Takes the p-values.
+        test: What the names of the tests begin with.
+    """
+
+    def __init__(self, budget: FalseAlarmBudget, test: str) -> None:
+        self._budget, self._test = budget, test
+        self._round: dict[str, list[Block]] = defaultdict(list)
+        self._all: dict[str, tuple[Counts, Evidence]] = {}
+        self._parts: dict[str, list[Block]] = defaultdict(list)  # of all strings, their ends
+
+    def add(self, name: str, block: Block) -> None:
+        """Take strings of a kind, all of one size."""
+        if len(block.rows):
+            self._round[name].append(block)
+
+    def end_round(self) -> None:
+        """Test what came in the round."""
+        for name, blocks in self._round.items():
+            every = np.concatenate([block.rows for block in blocks])
+            self._take(name, one_by_one(every), blocks)
+            before, place = self._all.get(name, (np.int64(0), blocks[0].place))
+            self._all[name] = before + counted(every), place
+            for block in blocks:
+                self._take(name, side_by_side(counted(block.rows), 8 * every.shape[1]), [block])
+                for end, part in (("beginnings", slice(_WORD)), ("ends", slice(-_WORD, None))):
+                    self._parts[end].append(block._replace(rows=block.rows[:, part].copy()))
+        self._round.clear()
+
+    def end(self) -> None:
+        """Test the strings of all rounds together."""
+        for name, (counts, place) in self._all.items():
+            together = Block(f"all {name}", np.zeros((1, 0), np.uint8), place)
+            self._take(name, side_by_side(counts, 8 * counts.shape[1]), [together])
+        for name, blocks in self._parts.items():
+            self._take(name, [repeated(np.concatenate([block.rows for block in blocks]))], blocks)
+
+    def _take(self, name: str, results: Iterable[PValue], blocks: Sequence[Block]) -> None:
+        ends = np.cumsum([len(block.rows) for block in blocks])
+        for result in results:
+            at = [blocks[place] for place in np.searchsorted(ends, result.at or (0,), "right")]
+            whose = " and ".join(dict.fromkeys(block.whose for block in at))
+            self._budget.add(result, at[-1].place, f"{self._test}{name}: ", f"{whose}: ")

@@ -13,7 +13,6 @@ with one another, and the server knows their sum. In a whole slot there are no o
 From a vector of a device that was called lost, all masks can be removed that it shares with others.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from math import comb
@@ -24,10 +23,9 @@ import numpy as np
 from deltafl.secagg import prg
 from deltafl.secagg.errors import PeerError
 from deltafl.secagg.graph import Positions
-from deltafl.secagg.masks import subtracts
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.unmasking import Recovered
-from deltafl.sim.inspect.audit.findings import Evidence
+from deltafl.secagg.summing import SlotSum
+from deltafl.secagg.unmasking import Recovered, remove_masks
 from deltafl.sim.inspect.audit.tails import Counts, Floats, heads_before_tails
 from deltafl.sim.inspect.audit.views import SessionView, SlotView
 
@@ -37,13 +35,8 @@ MAX_WORDS: Final = 1024
 MAX_DEVICES: Final = 1 << 8
 """Devices of a slot that are added up in groups; the first ones."""
 
-Left = tuple[int, Vector, Evidence]
-"""The bits of a slot's ring, what is left of its vectors, shape (n, L), and its place."""
-
 _MAX_GROUPS: Final = 1 << 16
 _AT_ONCE: Final = 1 << 22  # words of sums over groups
-_DOUBLE_EXPONENT_BIAS: Final = 1023
-_DOUBLE_MANTISSA_BITS: Final = 52
 
 
 def leading_repeats(words: Vector, bits: int) -> Counts:
@@ -61,29 +54,13 @@ def leading_repeats(words: Vector, bits: int) -> Counts:
     """
     aligned = (words.astype(np.uint64) << np.uint64(64 - bits)).view(np.int64)
     magnitude = aligned ^ (aligned >> 63)  # complement of negative numbers: from 0 to 2^63 − 1
-    # The exponent of a double is where its first one is. Without the ones that follow a one, no
-    # rounding can move it. Zero has the least exponent of all.
-    doubles = (magnitude & ~(magnitude >> 1)).astype(np.float64)
-    exponents = doubles.view(np.int64) >> _DOUBLE_MANTISSA_BITS
-    repeats: Counts = np.minimum(62 + _DOUBLE_EXPONENT_BIAS - exponents, bits - 1)
-    return repeats
-
-
-def small_words(words: Vector, bits: int) -> Floats:
-    """P-values of words of Z_2^b not being small in absolute value.
-
-    Args:
-        words: Shape (…, L), L ≥ 1, uint32 or uint64; bits from b on are ignored.
-        bits: b, 1 to 64.
-
-    Returns:
-        p-values, shape (…): exact as long as no word has all b − 1 repeats, else conservative.
-    """
-    return heads_before_tails(leading_repeats(words, bits).sum(axis=-1), words.shape[-1])
+    # Without the ones that follow a one, no rounding to a double can move its first one.
+    _, lengths = np.frexp((magnitude & ~(magnitude >> 1)).astype(np.float64))
+    return np.minimum(63 - lengths.astype(np.int64), bits - 1)
 
 
 def without_known_masks(
-    heads: Mapping[int, Vector], session: SessionView, slot: SlotView, recovered: Recovered | None
+    heads: Mapping[int, Vector], session: SessionView, slot: SlotView, learnt: SlotSum
 ) -> dict[int, Vector]:
     """What is left of vectors without the masks that follow from rebuilt secrets.
 
@@ -91,83 +68,76 @@ def without_known_masks(
         heads: The first words of the vectors of a slot, by device; they are not changed.
         session: Their session.
         slot: Their slot.
-        recovered: The secrets that were rebuilt for its sum; None in a whole slot.
+        learnt: Its sum, with the secrets that were rebuilt for it.
 
     Returns:
-        Of the devices whose seed was rebuilt, or, in a whole slot, of all; and of those whose key
-        was, without all masks but their self masks. None if a key is of low order.
+        Of the devices whose seed was rebuilt, or, in a whole slot, of all; and, negated, of those
+        whose key was, without all masks but their self masks. None if a key is of low order.
     """
-    if recovered is None:
+    if (recovered := learnt.recovered) is None:
         return dict(heads)
-    context = session.slot_context(slot)
-    if context is None or slot.members is None:
+    context, members, ids = session.slot_context(slot), slot.members, session.ids
+    if context is None or members is None:
         return {}
-    added: dict[int, list[bytes]] = defaultdict(list)
-    subtracted: dict[int, list[bytes]] = defaultdict(list)
-    column, ids = session.params.columns[slot.index], session.ids.tolist()
-    for position, seed in recovered.seeds.items():
-        subtracted[ids[position]].append(context.self_mask_key(seed))
-    public = {one: message.mask_keys[column] for one, message, _ in session.advertised()}
-    members = set(np.flatnonzero(slot.members).tolist())
-    for at, pair in recovered.mask_keys.items():
-        lost = ids[at]
-        near = [p for p in session.graph.neighbours(at).tolist() if p in members]
-        near = [p for p in near if ids[p] in public]
+    column, at = session.params.columns[slot.index], session.positions
+    public = {at[d]: m.mask_keys[column] for d, m, _ in session.advertised() if d in at}
+    keyed = public.keys() & set(np.flatnonzero(members).tolist())
+    listed = np.isin(np.arange(len(ids)), [*keyed])
+    seeds, lost, left = recovered.seeds, recovered.mask_keys, {}
+    for position, device in ((at[device], device) for device in heads.keys() & at.keys()):
+        # The sum over a single survivor; or over all others, of which the vector of a lost one has
+        # the negative masks.
+        if position in seeds:
+            known = Recovered({position: seeds[position]}, lost, recovered.blame)
+            total, summed = heads[device].copy(), listed & (ids == device)
+        elif position in lost:
+            known = Recovered({}, {position: lost[position]}, recovered.blame)
+            total, summed = np.zeros_like(heads[device]) - heads[device], listed & (ids != device)
+        else:
+            continue
         try:
-            agreed = context.pair_secrets(pair, near, [public[ids[p]] for p in near])
+            remove_masks(total, known, context, session.graph, summed, public, prg.add_masks)
         except PeerError:
             return {}
-        for shared in agreed:
-            peer, key = ids[shared.peer], shared.key()
-            (added if subtracts(at, shared.peer) else subtracted)[lost].append(key)
-            if shared.peer in recovered.seeds:
-                (subtracted if subtracts(at, shared.peer) else added)[peer].append(key)
-    left = {one: heads[one].copy() for one in heads if one in subtracted or one in added}
-    for device, words in left.items():
-        prg.add_masks(words, added[device], subtracted[device])
+        left[device] = total
     return left
 
 
 def groups_of(count: int) -> Iterator[Positions]:
     """All groups of up to half of so many devices, of the sizes of which there are few enough.
 
-    The sum over the others is small exactly where that over the group is.
+    The sum over the others is small exactly where that over the group is. Pairs are `signed`.
     """
     total = 0
     for size in range(1, max(1, count // 2) + 1):
         total += comb(count, size)
         if total > _MAX_GROUPS and size > 1:
             return
-        yield np.array(list(combinations(range(count), size)), dtype=np.int64)
+        groups = np.array(list(combinations(range(count), size)), dtype=np.int64)
+        yield signed(groups, count) if size == 2 else groups
 
 
-def small_sums(slots: Sequence[Left]) -> Iterator[tuple[str, Positions, Floats]]:
-    """The tests that nothing small is left in sums over groups of devices, nor in differences.
+def signed(pairs: Positions, count: int) -> Positions:
+    """Pairs of so many vectors, and once more with the second one negated, for `small_sums`."""
+    return np.concatenate([pairs, pairs + np.array([0, count])])
+
+
+def small_sums(slots: Sequence[tuple[int, Sequence[Vector]]], groups: Positions) -> Floats:
+    """P-values of sums over groups of vectors not being small in absolute value.
 
     Args:
-        slots: Slots over the same devices.
+        slots: Slots over the same devices: the bits of the ring, and n vectors of one length.
+        groups: Indices of vectors, and from n on of those negated, shape (groups, size).
 
     Returns:
-        What was computed, the groups as indices below n, and their p-values.
+        Shape (groups,): exact as long as no word has all b − 1 repeats, else conservative.
     """
-    groups = list(groups_of(len(slots[0][1])))
-    columns = max(1, _AT_ONCE // sum(group.size for group in groups))
-    parts = []  # of each slot, words from the first to the last
-    for bits, left, _ in slots:
-        length = left.shape[1]
-        few = np.linspace(0, length - 1, min(length, columns)).astype(np.intp)
-        parts.append((bits, left[:, few]))
-
-    size = sum(part.shape[1] for _, part in parts)
-    for group in groups:
-        repeats = sum(_repeats(part[group].sum(axis=1), bits) for bits, part in parts)
-        yield "sums", group, heads_before_tails(repeats, size)
-    if len(groups) > 1:
-        one, other = groups[1].T
-        repeats = sum(_repeats(part[one] - part[other], bits) for bits, part in parts)
-        yield "differences", groups[1], heads_before_tails(repeats, size)
-
-
-def _repeats(words: Vector, bits: int) -> Counts:
-    counts: Counts = leading_repeats(words, bits).sum(axis=1)
-    return counts
+    repeats, length = np.zeros(len(groups), np.int64), 0
+    for bits, vectors in slots:
+        size = len(vectors[0])
+        most = min(size, max(1, _AT_ONCE // groups.size))
+        few = np.stack(vectors)[:, np.linspace(0, size - 1, most).astype(np.intp)]
+        both = np.concatenate([few, np.zeros_like(few) - few])
+        repeats += leading_repeats(both[groups].sum(axis=1), bits).sum(axis=1)
+        length += most
+    return heads_before_tails(repeats, length)
