@@ -5,7 +5,7 @@ the file of truth. With them the real device must send what the record says that
 sends otherwise is a departure, of a rule that follows from what is different.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,12 +13,11 @@ from typing import Final
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import ClientId, Credentials, DecodeError, Directory, Ledger, SessionParams
+from deltafl.secagg import ClientId, Credentials, DecodeError, FirstUse, Ledger, SessionParams
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import EncodingError, LedgerError, PeerError, UsageError
-from deltafl.secagg.identity import IdentityKey, identity
-from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.server_replay import Departure, different, fields_of
+from deltafl.secagg.identity import identity
+from deltafl.sim.inspect.audit.server_replay import Found, different, fields_of
 from deltafl.sim.inspect.audit.truth_rounds import InputsOfRound
 from deltafl.sim.record.truth import DeviceSeed, DeviceTruth, sources_of
 
@@ -60,15 +59,6 @@ _DIFFERENT: Final = {
     "shares": _OTHER_SHARES,
 }
 """Of a message's fields: the rule, and what was otherwise."""
-
-
-class AnyKey(Directory):
-    """Accepts every identity: who was listed, the record does not say."""
-
-    def accepts(self, client: ClientId, key: IdentityKey) -> bool:
-        """Always."""
-        del client, key
-        return True
 
 
 class _Untrue(Exception):
@@ -159,18 +149,18 @@ class DeviceReplay:
         """How many devices were played again to where the record leads them."""
         return sum(not one.lost_track for one in self._devices.values())
 
-    def sent(self, peer: int, data: bytes, place: Evidence) -> Iterator[Departure]:
+    def sent(self, peer: int, data: bytes) -> Found:
         """The record says that the server sent this to a device."""
         if peer not in self._devices and peer in self.seeds:
             inputs = {level: one for (of, level), one in self.inputs.items() if of == peer}
             self._devices[peer] = _Device(self._client(peer), inputs)
         elif peer not in self._devices and peer not in self._seedless:
             self._seedless.add(peer)
-            yield Departure("truth.missing", f"the truth has no seed of device {peer}", place)
+            yield "truth.missing", f"the truth has no seed of device {peer}"
         if peer in self._devices:
             self._devices[peer].take(data)
 
-    def received(self, peer: int, data: bytes, place: Evidence) -> Iterator[Departure]:
+    def received(self, peer: int, data: bytes) -> Found:
         """The record says that a device sent this."""
         device = self._devices.get(peer)
         if device is None or device.lost_track:
@@ -184,12 +174,12 @@ class DeviceReplay:
         if expected is not None:
             found = _differences(expected, data, self.params)
         for rule, detail in dict.fromkeys(found):
-            yield Departure(rule, f"device {peer} {detail}", place)
+            yield rule, f"device {peer} {detail}"
 
     def _client(self, device: int) -> RoundClient:
         seed = self.seeds[device]
         secrets, noise = sources_of(seed.seed)
-        credentials = Credentials(identity(seed.identity), AnyKey()) if seed.identity else None
+        credentials = Credentials(identity(seed.identity), FirstUse()) if seed.identity else None
         own, ledger = (secrets, credentials, noise), self.ledgers[device]
         return RoundClient(ClientId(device), self.policy, *own, ledger=ledger)
 

@@ -24,8 +24,9 @@ from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.masked import as_bytes
 from deltafl.sim.cohort.sampling import Indices, lost_outcomes
 from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.rounds_again import Kept
-from deltafl.sim.inspect.audit.server_replay import Departure
+from deltafl.sim.inspect.audit.server_replay import Found
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.transcript import INTERRUPTED, BegunRound, TranscriptWriter
 from deltafl.sim.record.truth import Told
@@ -41,29 +42,26 @@ _SHOWN: Final = 60  # characters of a value
 
 def differences(said: object, due: object, path: str) -> Iterator[tuple[str, object, object]]:
     """Where two values differ: the path, and what each has there; of an array, the first place."""
-    parts: Sequence[tuple[str, object, object]]
+    parts: dict[str, tuple[object, object]] = {}
     if is_dataclass(said) and type(said) is type(due):
         names = [one.name for one in fields(said) if one.init]
-        parts = [(f".{name}", getattr(said, name), getattr(due, name)) for name in names]
+        parts = {f".{name}": (getattr(said, name), getattr(due, name)) for name in names}
     elif isinstance(said, Mapping) and isinstance(due, Mapping):
-        names = sorted({*said, *due}, key=str)
-        parts = [(f".{name}", said.get(name), due.get(name)) for name in names]
+        keys = sorted({*said, *due}, key=str)
+        parts = {f".{key}": (said.get(key), due.get(key)) for key in keys}
     elif isinstance(said, list | tuple) and isinstance(due, list | tuple) and len(said) == len(due):
-        parts = [(f"[{n}]", *both) for n, both in enumerate(zip(said, due, strict=True))]
-    elif isinstance(said, np.ndarray) and isinstance(due, np.ndarray):
-        if (said.dtype, said.shape) != (due.dtype, due.shape):
-            yield path, said, due
-        elif said.tobytes() != due.tobytes():
-            flat = said.reshape(-1), due.reshape(-1)
-            first = np.flatnonzero(np.not_equal(*(one.view(np.uint8) for one in flat)))[0]
-            at = int(first) // said.itemsize
-            yield f"{path}[{at}]", flat[0][at], flat[1][at]
-        return
-    else:
+        parts = {f"[{n}]": both for n, both in enumerate(zip(said, due, strict=True))}
+    elif not isinstance(said, np.ndarray) or not isinstance(due, np.ndarray):
         if said != due or type(said) is not type(due):
             yield path, said, due
-        return
-    for name, one, other in parts:
+    elif (said.dtype, said.shape) != (due.dtype, due.shape):
+        yield path, said, due
+    elif said.tobytes() != due.tobytes():
+        flat = said.reshape(-1), due.reshape(-1)
+        first = np.flatnonzero(np.not_equal(*(one.view(np.uint8) for one in flat)))[0]
+        at = int(first) // said.itemsize
+        yield f"{path}[{at}]", flat[0][at], flat[1][at]
+    for name, (one, other) in parts.items():
         yield from differences(one, other, f"{path}{name}")
 
 
@@ -84,7 +82,8 @@ class ReplayedDevices:
         spec_of_run: The model, with the shapes of their data; None if nobody knows it.
         number: How many train; None if they are those that the record has, and others.
         measuring: Evaluates models; None if the data are not here.
-        departures: What the engine does otherwise than the record says.
+        departures: What the engine does otherwise than the record says: the rule that is broken,
+            a sentence, and where.
         rounds: How many rounds the engine has played.
         untold: Rounds in which all that were left fell silent at once, as devices do that refuse.
     """
@@ -94,13 +93,18 @@ class ReplayedDevices:
     spec_of_run: ModelSpec | None = None
     number: int | None = None
     measuring: SimulatedDevices | None = None
-    departures: list[Departure] = field(default_factory=list)
+    departures: list[tuple[str, str, Evidence]] = field(default_factory=list)
     rounds: int = 0
     untold: list[int] = field(default_factory=list)
     clock: CpuClock = field(default_factory=CpuClock)
     attackers: None = None
     to_lose_fewer: str = ""
     _next: int = 1
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether devices are machines of their own."""
+        return self.config.federation.devices == REMOTE
 
     @property
     def num_devices(self) -> int:
@@ -167,7 +171,7 @@ class ReplayedDevices:
         self._next = round_index + 2
         if tuple(ids) != kept.cohort:
             detail = f"round {round_index + 1} was begun with other devices than a run draws"
-            self.departures.append(Departure("record.disagrees", detail, kept.place))
+            self.departures.append(("record.disagrees", detail, kept.place))
         return _Cohort(ids, partial(self._answer, kept, round_index))
 
     def forget(self) -> None:
@@ -190,19 +194,17 @@ class ReplayedDevices:
             where = f"{step.stage.name.lower()} of slot {step.slot}"
             detail = f"device {device} did not answer ({where}), and by the settings it does"
             found.append(("answers.vanished", detail))
-        self.departures += [Departure(*one, kept.place) for one in found]
+        self.departures += [(*one, kept.place) for one in found]
         if not outcomes:
             return SecureRoundResult(lost_outcomes(levels, kept.slots, INTERRUPTED), None)
         return SecureRoundResult(outcomes, kept.received / len(kept.cohort))
 
-    def _announced(
-        self, kept: Kept, index: int, levels: Levels, models: Sequence[Vector]
-    ) -> Iterator[tuple[str, str]]:
+    def _announced(self, kept: Kept, index: int, levels: Levels, models: Sequence[Vector]) -> Found:
         """What of a round's announcement does not follow from settings and sums."""
         if kept.params is None:
             return
         shown, seed = kept.models(), kept.params.graph_seed
-        if self.config.federation.devices != REMOTE:
+        if not self.is_remote:
             seed = Seeds(self.config.experiment.seed).digest(Purpose.GRAPH, round_index=index)
         params = sessions_of(self.config).params_of_levels(levels, shown, seed)
         path = f"rounds[{index + 1}]"
@@ -227,7 +229,7 @@ class ReplayedDevices:
             index: The round, counted from 0.
             num_slots: Of its session.
         """
-        if self.config.federation.devices == REMOTE:
+        if self.is_remote:
             return
         plan = dropouts_of(self.config)(index, list(kept.cohort), num_slots)
         for device, step in kept.silent.items():

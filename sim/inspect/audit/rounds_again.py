@@ -2,7 +2,7 @@
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from tempfile import TemporaryFile
 from typing import TypeAlias
@@ -18,7 +18,7 @@ from deltafl.secagg import ClientId, DecodeError, FirstUse, SessionParams, Usage
 from deltafl.secagg.states import Step
 from deltafl.secagg.wire import decode_open
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.server_replay import Departure, ServerReplay
+from deltafl.sim.inspect.audit.server_replay import Found, ServerReplay
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
     Begin,
@@ -120,23 +120,24 @@ class RoundsAgain:
     _directory: FirstUse = field(default_factory=FirstUse)
     _lost: dict[tuple[bytes, tuple[int, ...]], Sequence[LostSearch]] = field(default_factory=dict)
 
-    def take(self, record: Record, data: bytes = b"") -> Iterator[Departure]:
+    def take(self, record: Record, data: bytes = b"") -> Found:
         """Take a record, in its order; what an honest server does otherwise.
 
         Args:
             record: The record.
             data: The message, if it is one.
         """
-        place = Evidence(getattr(record, "round", None), record.number)
         match record:
             case Begin():
                 self._is_begun, self._replay = True, None
-                self._kept = self.kept[record.round] = Kept(record.cohort, place)
+                self._kept = self.kept[record.round] = Kept(
+                    record.cohort, Evidence(record.round, record.number)
+                )
             case Message() if record.size and not data:  # it is not kept
                 self._is_begun, self._replay = False, None
             case Message() if record.sent and self._is_begun:
                 self._is_begun = False
-                yield from self._open(data, place)
+                yield from self._open(data)
             case Message() if not record.sent:
                 self._kept.received += len(data)
             case Sum():
@@ -144,20 +145,20 @@ class RoundsAgain:
             case Resumed():
                 self._directory = FirstUse()
         if self._replay is not None:
-            departures = list(self._replay.take(record, data, place))
+            departures = list(self._replay.take(record, data))
             self.sums += isinstance(record, Sum) and not (departures or self._replay.lost_track)
             yield from departures
         if isinstance(record, RoundEnd):
             self._end(record.aborted)
 
-    def _open(self, data: bytes, place: Evidence) -> Iterator[Departure]:
+    def _open(self, data: bytes) -> Found:
         kept = self._kept
         try:
             envelope = round_wire.decode(data)
         except DecodeError:  # the check of what is no message says so
             return
         if not isinstance(envelope, Announce):
-            yield Departure("messages.untimely", "a round begins without an announcement", place)
+            yield "messages.untimely", "a round begins without an announcement"
             return
         models, ids = envelope.models, map(ClientId, kept.cohort)
         try:
@@ -169,13 +170,13 @@ class RoundsAgain:
                 lost=self._lost.get((models, kept.cohort), ()),
             )
         except (DecodeError, UsageError) as error:
-            yield Departure("session.impossible", f"no server announces this: {error}", place)
+            yield "session.impossible", f"no server announces this: {error}"
             return
         for level, config in enumerate(envelope.levels.rounds):
             known = self._starts.get(level, config.warm_start)
             if config.warm_start not in (None, known):
                 detail = f"its search starts at {config.warm_start}, and the last ended at {known}"
-                yield Departure("question.unfounded", detail, place)
+                yield "question.unfounded", detail
         kept.levels, kept.params, kept.models = envelope.levels, params, self._shelf.put(models)
         self._replay = ServerReplay(server, params, frozenset(kept.cohort))
 

@@ -13,11 +13,12 @@ import contextlib
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -36,7 +37,6 @@ from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.replayed_devices import ReplayedDevices, differences, says
 from deltafl.sim.inspect.audit.rounds_again import Kept
-from deltafl.sim.inspect.audit.server_replay import Departure
 from deltafl.sim.record.checkpoint import read_checkpoint, read_state
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.events import Event, read_events, to_json
@@ -48,7 +48,7 @@ from deltafl.sim.run.experiment import Subject, keep_models, subject_of, write_b
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import SimulatedDevices, first_model
 from deltafl.sim.run.summary import DataSize, summarise_experiment, summarise_run
-from deltafl.sim.settings.config import PRIVATE, REFERENCE, REMOTE, RunConfig
+from deltafl.sim.settings.config import PRIVATE, REFERENCE, RunConfig
 
 _TIMES: Final = frozenset({"train_cpu_s", "protocol_cpu_s", "wall_s", "stage_s"})
 """Of an event: what no replay can have as well."""
@@ -57,11 +57,11 @@ _STAGES: Final = frozenset(stage.name.lower() for stage in Stage)
 _LONGEST_S: Final = 1e9
 
 _MEMORY: Final = "peak_memory_mb"  # of a summary, likewise
-_SHOWN: Final = 60  # characters of a version
 _ROUNDING: Final = 1e-4  # by which processors differ, of a number or of 1
 _ABOUT: Final = ("data", "data_sha256", "scaled", "bytes")  # of a bundle, where the data are not
 
 _NOWHERE: Final = Evidence()
+_FALSE: Final = "record.disagrees"
 _Row: TypeAlias = Event | Evaluation
 
 
@@ -70,24 +70,16 @@ class Unplayable(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class RunReplay:
-    """A run played again.
+class RunReplay(ReplayedDevices):
+    """A run played again, with its devices.
 
     Attributes:
-        config: Its settings.
-        kept: What its rounds came to, by number.
         data: Where its data are, if the auditor says so.
-        departures: What the engine does otherwise than the record says.
         passed_over: What was not compared, phrases.
-        rounds: How many rounds the engine played.
     """
 
-    config: RunConfig
-    kept: Mapping[int, Kept]
     data: Path | None = None
-    departures: list[Departure] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
-    rounds: int = 0
     _is_finished: bool = False
 
     def compare(self, theirs: Record) -> None:
@@ -103,24 +95,15 @@ class RunReplay:
         self._is_finished = theirs.json(SUMMARY) is not None
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
             subject, stored = self._subject(), self._stored(there)
-            spec = subject.spec(config) if subject else self._spec(stored)
-            versions, model = self._versions(theirs, subject, spec), self._first(spec)
-            number = len(subject.dataset.train) if subject else self._number(theirs)
-            measuring = self._measuring(subject, versions, stack)
-            devices = ReplayedDevices(config, self.kept, spec, number, measuring, self.departures)
+            spec = self.spec_of_run = subject.spec(config) if subject else self._spec(stored)
+            versions, model = self._versions(theirs, subject), self._first()
+            self.number = len(subject.dataset.train) if subject else self._number(theirs)
+            self.measuring = self._measuring(subject, versions, stack)
             here = RunDirectory(Path(folder) / "again")
             quiet = replace(config, privacy=replace(config.privacy, truth=False))
             ours = stack.enter_context(here.claim(quiet, resume=False))
-            try:
-                self._play(quiet, here, ours, devices, model)
-            finally:
-                self.rounds = devices.rounds
-            if devices.untold:
-                self.passed_over.append(
-                    "why all devices that were left fell silent at once, in rounds "
-                    f"{devices.untold}: without a truth file, nobody can tell whether they refused"
-                )
-            self._written(theirs, ours, is_measured=bool(subject) or self._is_remote)
+            self._play(partial(play, quiet, here, ours, self, Several(()), model=model))
+            self._written(theirs, ours, is_measured=bool(subject) or self.is_remote)
             saved = saved_rounds(theirs)
             if not saved or saved != saved_rounds(ours) or stored is None or spec is None:
                 return
@@ -132,25 +115,19 @@ class RunReplay:
             one, other = (sha256(each.bundle.read_bytes()).hexdigest() for each in (there, here))
             self._compare(f"SHA-256 of {there.bundle.name}", one, other)
 
-    def _play(
-        self,
-        config: RunConfig,
-        here: RunDirectory,
-        ours: Record,
-        devices: ReplayedDevices,
-        model: Vector | None,
-    ) -> None:
+    def _play(self, go_on: Callable[[], None]) -> None:
         """Play as far as the record goes; a run that gave up may have been resumed."""
         before = -1
         with contextlib.suppress(Stop):
-            while before < devices.rounds:
-                before = devices.rounds
+            while before < self.rounds:
+                before = self.rounds
                 with contextlib.suppress(RunError):
-                    play(config, here, ours, devices, Several(()), model=model)
-
-    @property
-    def _is_remote(self) -> bool:
-        return self.config.federation.devices == REMOTE
+                    go_on()
+        if self.untold:
+            self.passed_over.append(
+                f"why all devices that were left fell silent at once, in rounds {self.untold}: "
+                "without a truth file, nobody can tell whether they refused"
+            )
 
     def _subject(self) -> Subject | None:
         """What was trained on which data; None unless both can be had without the run's files."""
@@ -159,7 +136,7 @@ class RunReplay:
         name = data.source if data.format == "auto" else data.format
         is_made = name in FORMATS and not FORMATS[name].needs
         why = ""
-        if self._is_remote:
+        if self.is_remote:
             why = (
                 "devices on machines: what they draw, whether they could have answered, and what "
                 "they were told beside messages, which the graph's seed is a digest of"
@@ -188,7 +165,7 @@ class RunReplay:
         try:
             return read_stored(there.bundle)
         except DataError as error:
-            self.departures.append(Departure("record.disagrees", str(error), Evidence()))
+            self.departures.append((_FALSE, str(error), _NOWHERE))
             return None
 
     def _spec(self, stored: Stored | None) -> ModelSpec | None:
@@ -200,28 +177,24 @@ class RunReplay:
 
     def _number(self, theirs: Record) -> int | None:
         """How many simulated devices train, by the first evaluation; None if that does not say."""
-        if self._is_remote or self.config.attackers.lie:
+        if self.is_remote or self.config.attackers.lie:
             return None
         first = next(read_evaluations(theirs), None)
         return None if first is None else len(first.train)
 
-    def _versions(
-        self, theirs: Record, subject: Subject | None, spec: ModelSpec | None
-    ) -> Mapping[str, object]:
+    def _versions(self, theirs: Record, subject: Subject | None) -> Mapping[str, object]:
         """What the run says of its software and its data; what is here is compared with it."""
         said = theirs.json(VERSIONS) or {}
         due = {name: said[name] for name in said.keys() & NAMES_OF_VERSIONS}
         if subject is not None:
             due["data_sha256"] = dataset_digest(subject.dataset)
-        elif self._is_remote and spec is not None:
-            due["data_sha256"] = spec.shapes_sha256
+        elif self.is_remote and self.spec_of_run is not None:
+            due["data_sha256"] = self.spec_of_run.shapes_sha256
         self._compare("versions", said, due)
         now = versions_now(torch.device("cpu"), {}, str(due.get("data_sha256")))
         others = [one for one in now if str(due.get(one)) != now[one]]
         if others:
-            each = ", ".join(
-                f"{one} {str(due.get(one))[:_SHOWN]!r} ({now[one]} here)" for one in others
-            )
+            each = ", ".join(f"{one} {due.get(one)!r:.60} ({now[one]} here)" for one in others)
             self.passed_over.append(f"last bits of evaluations: the run says that it had {each}")
         return due
 
@@ -240,16 +213,16 @@ class RunReplay:
         stack.callback(opened.close)
         return SimulatedDevices(self.config, subject.dataset, opened, None)
 
-    def _first(self, spec: ModelSpec | None) -> Vector | None:
+    def _first(self) -> Vector | None:
         """The first model: as it was announced, once it is compared with that of the settings."""
-        kept = self.kept.get(1, Kept((), Evidence()))
+        kept = self.kept.get(1, Kept((), _NOWHERE))
         shown = np.frombuffer(kept.models(), "<f4").astype(np.float32)
-        if spec is None:
+        if self.spec_of_run is None:
             if not shown.size:
                 raise Unplayable("nothing says what its first model is")
             self.passed_over.append("the first model: what it is built of is not here")
             return shown
-        due = first_model(self.config, spec)
+        due = first_model(self.config, self.spec_of_run)
         if not shown.size:
             return due
         is_alike = shown.shape == due.shape
@@ -271,31 +244,23 @@ class RunReplay:
     def _table(self, what: str, said: Sequence[_Row], due: Sequence[_Row]) -> None:
         """Compare what is there of each round; a run that was stopped may lack the last one."""
         for one, other in zip(said, due, strict=False):
-            number = other.round if isinstance(other, Evaluation) else other["round"]
-            place = Evidence(number if isinstance(number, int) else None)
-            self._compare(f"{what}[{number}]", one, other, place, rounds=what == "evaluations")
+            number = cast(int, other.round if isinstance(other, Evaluation) else other["round"])
+            self._compare(f"{what}[{number}]", one, other, Evidence(number))
         is_whole = all(one.updates or one.is_interrupted for one in self.kept.values())
         may_lack = 0 if self._is_finished else 1
         if is_whole and not 0 <= len(due) - len(said) <= may_lack:
             self._compare(f"the number of {what}", len(said), len(due))
 
     def _compare(
-        self,
-        path: str,
-        said: object,
-        due: object,
-        place: Evidence = _NOWHERE,
-        rule: str = "record.disagrees",
-        *,
-        rounds: bool = False,
+        self, path: str, said: object, due: object, place: Evidence = _NOWHERE, rule: str = _FALSE
     ) -> None:
         """Note where two values differ first, and in how many places."""
         found = list(differences(said, due, path))
-        if rounds and all(_is_near(one, other) for _, one, other in found):
+        if isinstance(said, Evaluation) and all(_is_near(*both) for _, *both in found):
             rule = "run.rounding"
         for difference in found[:1]:
             more = f" ({len(found)} values differ)" if len(found) > 1 else ""
-            self.departures.append(Departure(rule, f"{says(*difference)}{more}", place))
+            self.departures.append((rule, f"{says(*difference)}{more}", place))
 
 
 def summary_differs(directory: RunDirectory, arms: Sequence[RunConfig]) -> Iterator[str]:

@@ -23,31 +23,16 @@ from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.messages import ConsistencySignature, Outgoing, UnmaskRequest
 from deltafl.secagg.messages import Message as SessionMessage
 from deltafl.secagg.states import Step
-from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.record.transcript import Closed, Message, Record, RoundEnd, Sum, sum_sha256
 
 _SHOWN: Final = 5  # devices that are named
 
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """What an honest party does otherwise.
-
-    Attributes:
-        rule: That is broken.
-        detail: What is there, and what should be: one sentence.
-        place: Where.
-    """
-
-    rule: str
-    detail: str
-    place: Evidence
-
-
 Fields: TypeAlias = dict[str, Any]
 """What a message says, by the names of its fields; `type` is its own."""
 
-_Found: TypeAlias = Iterator[tuple[str, str]]  # rule and detail
+Found: TypeAlias = Iterator[tuple[str, str]]
+"""What honest parties do otherwise: the rule that is broken, and in a sentence what there is."""
+
 _Signature: TypeAlias = tuple[int, int, bytes]  # of a device, for a slot
 
 _DIFFERENT: Final = {
@@ -57,6 +42,7 @@ _DIFFERENT: Final = {
     "levels": ("broadcast.announcement", "was told other settings of the round"),
     "session": ("broadcast.announcement", "was told other parameters of the session"),
     "question": ("question.unfounded", "was asked {said}, where the sums lead to {due}"),
+    "keys": ("keys.substituted", "was shown other keys than its neighbours sent"),
     "boxes": ("boxes.exchanged", "was sent other boxes than devices have sealed for it"),
 }
 """Of fields that are compared as they are: the rule, and what was otherwise."""
@@ -75,7 +61,7 @@ def different(due: Fields, said: Fields) -> Iterator[tuple[str, Any, Any]]:
         one, other = (v.tobytes() if isinstance(v, np.ndarray) else v for v in both)
         if one != other:
             yield name, one, other
-            if name in ("type", "slot"):
+            if name in ("type", "slot", "roster"):
                 return
 
 
@@ -113,68 +99,69 @@ class ServerReplay:
     def __post_init__(self) -> None:
         self._due = self.server.start()
 
-    def take(self, record: Record, data: bytes, place: Evidence) -> Iterator[Departure]:
+    def take(self, record: Record, data: bytes) -> Found:
         """Take what the record says of the round, in its order; what it says otherwise.
 
         Args:
             record: The record.
             data: The message, if it is one.
-            place: Where it is.
         """
         match record:
             case Message() if not record.sent:
-                yield from self._received(record.peer, data, place)
+                yield from self._received(record.peer, data)
             case _ if self.lost_track:
                 return
             case Message():
-                yield from self._take_sent(record.peer, data, place)
+                yield from self._take_sent(record.peer, data)
             case Closed():
-                yield from self._closed(place)
+                yield from self._closed()
             case Sum():
-                yield from self._learnt(record, place)
+                yield from self._learnt(record)
             case RoundEnd():
-                yield from self._ended(record.aborted, place)
+                yield from self._ended(record.aborted)
 
-    def _take_sent(self, peer: int, data: bytes, place: Evidence) -> Iterator[Departure]:
+    def _take_sent(self, peer: int, data: bytes) -> Found:
         if self._unlearnt is not None and not self._is_early:
             self._is_early = True
             detail = f"device {peer} was sent a message before the sum that it follows from"
-            yield Departure("messages.untimely", f"{detail} was recorded", place)
-        if why := self._given_up:
+            yield "messages.untimely", f"{detail} was recorded"
+        if self._reason:
             if not self._goes_on:
                 self._goes_on = True
-                yield Departure("messages.untimely", f"the round goes on, {why}", place)
+                yield (
+                    "messages.untimely",
+                    f"it goes on, and is to be given up because {self._reason}",
+                )
             return
         due = self._due.get(ClientId(peer))
         if peer in self._sent or due is None:
-            yield Departure(*self._too_many(peer, data, due), place)
+            yield self._too_many(peer, data, due)
             return
         self._sent.add(peer)
         if due != data:
             self.lost_track = True
             for rule, detail in self._differences(due, data):
-                yield Departure(rule, f"device {peer} {detail}", place)
+                yield rule, f"device {peer} {detail}"
 
-    def _received(self, peer: int, data: bytes, place: Evidence) -> Iterator[Departure]:
+    def _received(self, peer: int, data: bytes) -> Found:
         digest = sha256(data).digest()
         key = self._answered_by(peer, data) or (peer, digest)
         if key in self._answers:
             rule = "messages.repeated" if self._answers[key] == digest else "messages.twice"
-            yield Departure(rule, f"device {peer} had sent an answer to this before", place)
+            yield rule, f"device {peer} had sent an answer to this before"
         self._answers.setdefault(key, digest)
         self._answered.add(peer)
         if not self.lost_track:
             self.server.receive(ClientId(peer), data)
 
-    def _closed(self, place: Evidence) -> Iterator[Departure]:
+    def _closed(self) -> Found:
         if missing := set(self._due) - self._sent:
-            detail = f"nothing was sent to {_shown(missing)}, where a message was due"
-            yield Departure("messages.missing", detail, place)
-        yield from self._not_learnt(place)
+            yield "messages.missing", f"to {_shown(missing)}, a message was due"
+        yield from self._not_learnt()
         if not self._due:
             if not self._goes_on:
                 self.lost_track = True
-                yield Departure("messages.untimely", "the round goes on after its end", place)
+                yield "messages.untimely", "the round goes on after its end"
             return
         self._ever |= self._sent
         for device in self._sent - self._answered:
@@ -185,40 +172,33 @@ class ServerReplay:
                 self._roster = sorted(self._told(data).get("roster", ()))
         self._unlearnt = self.server.revealed
         if self._unlearnt is not None:
-            yield from self._unsound(self._unlearnt, place)
+            yield from self._unsound(self._unlearnt)
 
-    def _learnt(self, total: Sum, place: Evidence) -> Iterator[Departure]:
+    def _learnt(self, total: Sum) -> Found:
         due, self._unlearnt = self._unlearnt, None
         if due is None:
             self.lost_track = True
             detail = f"it has a sum of slot {total.slot}, which its messages do not give"
-            yield Departure("sums.unreplayable", f"{detail} {self._given_up}".strip(), place)
+            yield "sums.unreplayable", detail
             return
-        said = total.slot, total.length, total.sha256
-        what = ""
+        said, is_of = (total.slot, total.length, total.sha256), f"the sum of slot {total.slot} is"
         if said != (due.slot, len(due.vector), sum_sha256(due.vector)):
-            what = "another one than its messages give"
+            yield "sums.differ", f"{is_of} another one than its messages give"
         elif total.contributors.tolist() != list(due.contributors):
-            what = "said to be over other devices than those whose vectors are in it"
-        if what:
-            yield Departure("sums.differ", f"the sum of slot {total.slot} is {what}", place)
+            yield "sums.differ", f"{is_of} over other devices than those whose vectors are in it"
 
-    def _ended(self, aborted: str, place: Evidence) -> Iterator[Departure]:
-        yield from self._not_learnt(place)
-        honest, outcomes = "goes on", self.server.outcomes
-        if outcomes is not None:
-            honest = f"gives up because {outcomes[0].aborted}" if outcomes[0].aborted else "ends it"
-        if outcomes is None or (outcomes[0].aborted or "") != aborted:
-            said = f"was given up because {aborted[:80]}" if aborted else "ended without a reason"
-            detail = f"it {said}, where an honest server {honest}"
-            yield Departure("round.given-up", detail, place)
+    def _ended(self, aborted: str) -> Found:
+        yield from self._not_learnt()
+        if self._reason != aborted:
+            honest = "goes on" if self._reason is None else f"says {self._reason!r}"
+            detail = f"its reason is {aborted[:80]!r}, where an honest server {honest}"
+            yield "round.given-up", detail
 
     @property
-    def _given_up(self) -> str:
-        """Why an honest server has given the round up; "" if it has not."""
+    def _reason(self) -> str | None:
+        """Why an honest server has given the round up; "" at its end, and None before."""
         outcomes = self.server.outcomes
-        reason = outcomes[0].aborted if outcomes else None
-        return f"and an honest server gives up because {reason}" if reason else ""
+        return None if outcomes is None else outcomes[0].aborted or ""
 
     def _answered_by(self, peer: int, data: bytes) -> tuple[object, ...]:
         """What a device's message answers; nothing if it is none."""
@@ -231,28 +211,24 @@ class ServerReplay:
             self._signed.add((peer, slot, message.signature))
         return peer, type(message), slot
 
-    def _unsound(self, revealed: SlotSum, place: Evidence) -> Iterator[Departure]:
+    def _unsound(self, revealed: SlotSum) -> Found:
         """A sum that honest devices cannot give."""
-        slot = revealed.slot
-        if self.params.slots[slot].verified and revealed.opening is None:
-            detail = f"the commitments of slot {slot} do not open to its sum"
-            yield Departure("proof.impossible", detail, place)
+        slot, common = revealed.slot, self.server.levels.common
+        spec = self.params.slots[slot]
+        if spec.verified and revealed.opening is None:
+            yield "proof.impossible", f"the commitments of slot {slot} do not open to its sum"
             return
-        layouts = [
-            config.update_layout if one.label == UPDATE_SLOT else config.search_layout
-            for config in self.server.levels.rounds
-            for one in config.slots()
-        ]
+        layout = common.update_layout if spec.label == UPDATE_SLOT else common.search_layout
         try:
-            layouts[slot].decode(revealed.vector.astype(np.uint64))
+            layout.decode(revealed.vector.astype(np.uint64))
         except EncodingError as error:
-            yield Departure("sums.out-of-range", f"the sum of slot {slot}: {error}", place)
+            yield "sums.out-of-range", f"the sum of slot {slot}: {error}"
 
-    def _not_learnt(self, place: Evidence) -> Iterator[Departure]:
+    def _not_learnt(self) -> Found:
         due, self._unlearnt, self._is_early = self._unlearnt, None, False
         if due is not None:
             detail = f"the sum of slot {due.slot}, which the server has learnt, is not recorded"
-            yield Departure("sums.unrecorded", detail, place)
+            yield "sums.unrecorded", detail
 
     def _too_many(self, peer: int, data: bytes, due: bytes | None) -> tuple[str, str]:
         """The rule and the detail of a message that is not due."""
@@ -288,8 +264,6 @@ class ServerReplay:
         ids = dict(enumerate(roster))
         for name in told.keys() & {"members", "survivors"}:
             told[name] = {ids.get(one, -1) for one in np.flatnonzero(told[name]).tolist()}
-        if "keys" in told:
-            told["keys"] = {ids.get(one, -1): key for one, key in told["keys"].items()}
         if "signatures" in told:
             signatures = told["signatures"].items()
             told["signatures"] = {(ids.get(one, -1), told["slot"], own) for one, own in signatures}
@@ -297,7 +271,7 @@ class ServerReplay:
             told["roster"] = set(roster)
         return told
 
-    def _differences(self, due: bytes, data: bytes) -> _Found:
+    def _differences(self, due: bytes, data: bytes) -> Found:
         """What is different in a message: rules and details."""
         found: list[tuple[str, str]] = []
         with suppress(DecodeError):  # the check of what is no message says so
@@ -305,14 +279,11 @@ class ServerReplay:
                 found += self._in_field(*field_)
         yield from found or [("messages.twice", "was sent what an honest server writes otherwise")]
 
-    def _in_field(self, name: str, due: Any, said: Any) -> _Found:  # noqa: ANN401 - of its own type
+    def _in_field(self, name: str, due: Any, said: Any) -> Found:  # noqa: ANN401 - of its own type
         """What is different in a field."""
         match name:
             case "roster" | "members" | "survivors":
                 yield from _in_sets(due, said, name)
-            case "keys":
-                if changed := {i for i, key in said.items() if due.get(i, key) != key}:
-                    yield "keys.substituted", f"was shown other keys than {_shown(changed)} sent"
             case "signatures":
                 yield from self._in_signatures(due, said)
             case "opening" if said:
@@ -323,7 +294,7 @@ class ServerReplay:
                 rule, detail = _DIFFERENT[name]
                 yield rule, detail.format(due=due, said=said)
 
-    def _in_signatures(self, due: Set[_Signature], said: Set[_Signature]) -> _Found:
+    def _in_signatures(self, due: Set[_Signature], said: Set[_Signature]) -> Found:
         strange = {device for device, *_ in said - due - self._signed}
         if strange:
             detail = f"was shown a signature of this list that {_shown(strange)} did not send"
@@ -334,7 +305,7 @@ class ServerReplay:
             yield "lists.chosen-signatures", "was shown other signatures than the first that count"
 
 
-def _in_sets(due: Set[int], said: Set[int], what: str) -> _Found:
+def _in_sets(due: Set[int], said: Set[int], what: str) -> Found:
     answers = "good answer came in time"
     if ignored := due - said:
         detail = f"was told {what} without {_shown(ignored)}, from which a {answers}"

@@ -138,10 +138,10 @@ DIGEST = "records.fedavg, seed 1 = "
 @pytest.mark.parametrize(
     ("edit", "rule", "said"),
     [
-        (in_summary, "record.disagrees", f"the summary says {P90}0.999, and it is 0."),
-        (in_last_evaluation("test"), "record.disagrees", f"the summary says {P90}0."),
-        (in_last_evaluation("train"), "record.disagrees", f"the summary says {DIGEST}'"),
-        (run_directories.in_event(1, train_cpu_s=0.5), "record.disagrees", f"says {DIGEST}'"),
+        (in_summary, "record.disagrees", f"it says summary.{P90}0.999, and it is 0."),
+        (in_last_evaluation("test"), "record.disagrees", f"it says summary.{P90}0."),
+        (in_last_evaluation("train"), "record.disagrees", f"it says summary.{DIGEST}'"),
+        (run_directories.in_event(1, train_cpu_s=0.5), "record.disagrees", f"says summary.{DIGEST}'"),
         (by_hand, "record.edited", "(table evaluations)"),
     ],
     ids=["summary", "test", "train", "event", "by-hand"],

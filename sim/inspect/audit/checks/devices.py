@@ -32,8 +32,7 @@ proof.predictable critical device A7: a device proved its answer by other number
 boxes.other critical device A3: a box does not hold its device's shares, sealed by its keys
     Others may read the shares, or the box holds something else.
 boxes.refused medium device A22: a device refused a box that holds its shares
-    The device lies, or its receipt is invented. Complaints give a server a reason to leave
-    devices out.
+    Complaints give a server a reason to leave devices out. This one may be invented.
 shares.other medium device A22: a device gave other shares than those that it had been sent
     The sum may be wrong or lost.
 policy.ignored high device A24: a device answered what devices refuse
@@ -41,9 +40,9 @@ policy.ignored high device A24: a device answered what devices refuse
 messages.unasked medium device A16: a device sent what nobody had asked it for
     It may be a message of its own.
 truth.missing high record A24: the truth file lacks rows that a simulation writes
-    What these devices did is not compared with anything, and they may have done anything.
+    What these devices did is not compared with anything.
 truth.disagrees high record A24: the truth file disagrees with the record
-    The truth file was changed, or is of another run. What was compared with it proves nothing.
+    The truth file was changed, or is of another run: it proves nothing.
 """
 )
 
@@ -78,9 +77,9 @@ class DevicesAgain(Check):
         *_, latest = self._sessions.values()  # for an answer that nobody can read
         replay = self._sessions.get(tag, latest)
         take = replay.sent if seen.record.sent else replay.received
-        for one in take(seen.record.peer, seen.data, seen.place):
-            found = RULES.found(one.rule, one.detail, [one.place])
-            if one.rule == "truth.missing":
+        for rule, detail in take(seen.record.peer, seen.data):
+            found = RULES.found(rule, detail, [seen.place])
+            if rule == "truth.missing":
                 self._missing.append(found)
             else:
                 yield found
