@@ -5,7 +5,7 @@ the file of truth. With them the real device must send what the record says that
 sends otherwise is a departure, of a rule that follows from what is different.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,8 +17,7 @@ from deltafl.secagg import ClientId, Credentials, DecodeError, FirstUse, Ledger,
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import EncodingError, LedgerError, PeerError, UsageError
 from deltafl.secagg.identity import identity
-from deltafl.sim.inspect.audit.server_replay import Found, different, fields_of
-from deltafl.sim.inspect.audit.truth_rounds import InputsOfRound
+from deltafl.sim.inspect.audit.server_replay import different, fields_of
 from deltafl.sim.record.truth import DeviceSeed, DeviceTruth, sources_of
 
 
@@ -40,6 +39,7 @@ LENIENT: Final = _Lenient(
     min_honest_tail=0,
     max_levels=16,
 )
+_UNASKED: Final = "messages.unasked", "sent what nobody had asked it for"
 _OTHER_SHARES: Final = "shares.other", "gave other shares than it was asked for, or had been sent"
 _DIFFERENT: Final = {
     "type": ("messages.unasked", "sent {said} where {due} was due"),
@@ -65,29 +65,43 @@ class _Untrue(Exception):
     """What the truth lacks, or says otherwise than the device decides: rule and detail."""
 
 
+def client_of(device: int, seed: DeviceSeed, policy: RoundPolicy, ledger: Ledger) -> RoundClient:
+    """A device that draws what its seed says.
+
+    Args:
+        device: Its id.
+        seed: Of all that it draws.
+        policy: What it insists on.
+        ledger: What it remembers over all rounds.
+    """
+    secrets, noise = sources_of(seed.seed)
+    own = Credentials(identity(seed.identity), FirstUse()) if seed.identity else None
+    return RoundClient(ClientId(device), policy, secrets, own, noise, ledger=ledger)
+
+
 @dataclass(slots=True, eq=False)
-class _Device:
-    """A device, and what it has made of what it was sent.
+class DeviceReplay:
+    """A device of a session, and what it has made of what it was sent.
 
     Attributes:
         client: The device.
+        params: The session's.
         inputs: Its values by conformity level.
-        due: Its answers that have not come.
-        ended: Rule and detail of an answer, once none can be known.
         has_refused: Whether it was sent what it refuses.
         lost_track: Whether the rest of its answers is passed over.
     """
 
     client: RoundClient
+    params: SessionParams
     inputs: Mapping[int, DeviceTruth]
-    due: list[bytes] = field(default_factory=list)
-    ended: tuple[str, str] | None = None
     has_refused: bool = False
     lost_track: bool = False
+    _due: list[bytes] = field(default_factory=list)
+    _ended: tuple[str, str] = _UNASKED
 
     def take(self, data: bytes) -> None:
-        """Answer what the device was sent; it is due from now on."""
-        if self.lost_track or self.ended is not None:
+        """Answer what it was sent; the answer is due from now on, unless none can be known."""
+        if self.lost_track or self._ended is not _UNASKED:
             return
         try:
             reply = self.client.receive(data)
@@ -95,13 +109,13 @@ class _Device:
                 reply = self._work(reply)
         except (PeerError, LedgerError, UsageError) as error:
             self.has_refused = True
-            self.ended = "policy.ignored", f"answered what it refuses: {error}"
+            self._ended = "policy.ignored", f"answered what it refuses: {error}"
         except EncodingError as error:
-            self.ended = "truth.disagrees", f"cannot have the values of the truth: {error}"
+            self._ended = "truth.disagrees", f"cannot have the values of the truth: {error}"
         except _Untrue as error:
-            self.ended = error.args
+            self._ended = error.args
         else:
-            self.due += [] if reply is None else [reply]
+            self._due += () if reply is None else (reply,)
 
     def _work(self, task: LocalWork) -> bytes | None:
         inputs, client = self.inputs, self.client
@@ -118,78 +132,19 @@ class _Device:
             raise _Untrue("truth.missing", "trains by its loss, and the truth has no update of it")
         return client.supply_update(one.update) if one.passed else client.supply_zeros()
 
-
-@dataclass(slots=True, eq=False)
-class DeviceReplay:
-    """The devices of a session, played again as far as their seeds are known.
-
-    Attributes:
-        params: The session's.
-        policy: What devices insist on.
-        seeds: Theirs.
-        inputs: Their values, by device and conformity level.
-        ledgers: What each remembers over all rounds.
-    """
-
-    params: SessionParams
-    policy: RoundPolicy
-    seeds: Mapping[int, DeviceSeed]
-    inputs: InputsOfRound
-    ledgers: Mapping[int, Ledger]
-    _devices: dict[int, _Device] = field(default_factory=dict)
-    _seedless: set[int] = field(default_factory=set)
-
-    @property
-    def refused(self) -> frozenset[int]:
-        """The devices that refused to go on."""
-        return frozenset(peer for peer, one in self._devices.items() if one.has_refused)
-
-    @property
-    def played(self) -> int:
-        """How many devices were played again to where the record leads them."""
-        return sum(not one.lost_track for one in self._devices.values())
-
-    def sent(self, peer: int, data: bytes) -> Found:
-        """The record says that the server sent this to a device."""
-        if peer not in self._devices and peer in self.seeds:
-            inputs = {level: one for (of, level), one in self.inputs.items() if of == peer}
-            self._devices[peer] = _Device(self._client(peer), inputs)
-        elif peer not in self._devices and peer not in self._seedless:
-            self._seedless.add(peer)
-            yield "truth.missing", f"the truth has no seed of device {peer}"
-        if peer in self._devices:
-            self._devices[peer].take(data)
-
-    def received(self, peer: int, data: bytes) -> Found:
-        """The record says that a device sent this."""
-        device = self._devices.get(peer)
-        if device is None or device.lost_track:
-            return
-        expected = device.due.pop(0) if device.due else None
-        if expected == data:
-            return
-        device.lost_track = True
-        found: Sequence[tuple[str, str]]
-        found = [device.ended or ("messages.unasked", "sent what nobody had asked it for")]
-        if expected is not None:
-            found = _differences(expected, data, self.params)
-        for rule, detail in dict.fromkeys(found):
-            yield rule, f"device {peer} {detail}"
-
-    def _client(self, device: int) -> RoundClient:
-        seed = self.seeds[device]
-        secrets, noise = sources_of(seed.seed)
-        credentials = Credentials(identity(seed.identity), FirstUse()) if seed.identity else None
-        own, ledger = (secrets, credentials, noise), self.ledgers[device]
-        return RoundClient(ClientId(device), self.policy, *own, ledger=ledger)
-
-
-def _differences(expected: bytes, data: bytes, params: SessionParams) -> Sequence[tuple[str, str]]:
-    """What is different in a device's message: rules and details."""
-    found: list[tuple[str, str]] = []
-    with suppress(DecodeError):  # the check of what is no message says so
-        both = (fields_of(session_wire.decode(one, params)) for one in (expected, data))
-        for name, due, said in different(*both):
-            rule, detail = _DIFFERENT[name]
-            found.append((rule, detail.format(due=due, said=said)))
-    return found or [("messages.unasked", "sent what an honest device writes otherwise")]
+    def compare(self, data: bytes) -> Iterable[tuple[str, str]]:
+        """Compare what it sent with what is due: the rules that are broken, and how."""
+        expected = self._due.pop(0) if self._due else None
+        if self.lost_track or expected == data:
+            return ()
+        self.lost_track = True
+        if expected is None:
+            return [self._ended]
+        found: list[tuple[str, str]] = []
+        with suppress(DecodeError):  # the check of what is no message says so
+            both = (fields_of(session_wire.decode(one, self.params)) for one in (expected, data))
+            for name, due, said in different(*both):
+                rule, detail = _DIFFERENT[name]
+                found.append((rule, detail.format(due=due, said=said)))
+        otherwise = "messages.unasked", "sent what an honest device writes otherwise"
+        return dict.fromkeys(found or [otherwise])

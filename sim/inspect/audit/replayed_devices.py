@@ -79,7 +79,6 @@ class ReplayedDevices:
     Attributes:
         config: The settings of the run.
         kept: What its rounds came to, by number.
-        spec_of_run: The model, with the shapes of their data; None if nobody knows it.
         number: How many train; None if they are those that the record has, and others.
         measuring: Evaluates models; None if the data are not here.
         departures: What the engine does otherwise than the record says: the rule that is broken,
@@ -90,7 +89,6 @@ class ReplayedDevices:
 
     config: RunConfig
     kept: Mapping[int, Kept]
-    spec_of_run: ModelSpec | None = None
     number: int | None = None
     measuring: SimulatedDevices | None = None
     departures: list[tuple[str, str, Evidence]] = field(default_factory=list)
@@ -114,8 +112,8 @@ class ReplayedDevices:
         return 1 + max((max(one.cohort, default=0) for one in self.kept.values()), default=0)
 
     def spec(self, config: RunConfig) -> ModelSpec:
-        """The model; see `Population`."""
-        return self.spec_of_run or ModelSpec(config.model.name, (), 0)
+        """Nobody asks for it: the engine is given the first model."""
+        return ModelSpec(config.model.name, (), 0)
 
     def keeps(self, begun: BegunRound) -> bool:
         """No: what the record has begun anew is played as it says."""

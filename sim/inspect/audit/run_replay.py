@@ -95,8 +95,8 @@ class RunReplay(ReplayedDevices):
         self._is_finished = theirs.json(SUMMARY) is not None
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
             subject, stored = self._subject(), self._stored(there)
-            spec = self.spec_of_run = subject.spec(config) if subject else self._spec(stored)
-            versions, model = self._versions(theirs, subject), self._first()
+            spec = subject.spec(config) if subject else self._spec(stored)
+            versions, model = self._versions(theirs, subject, spec), self._first(spec)
             self.number = len(subject.dataset.train) if subject else self._number(theirs)
             self.measuring = self._measuring(subject, versions, stack)
             here = RunDirectory(Path(folder) / "again")
@@ -135,7 +135,6 @@ class RunReplay(ReplayedDevices):
         parts = config.model.name, config.training.loss, config.training.optimizer
         name = data.source if data.format == "auto" else data.format
         is_made = name in FORMATS and not FORMATS[name].needs
-        why = ""
         if self.is_remote:
             why = (
                 "devices on machines: what they draw, whether they could have answered, and what "
@@ -182,14 +181,16 @@ class RunReplay(ReplayedDevices):
         first = next(read_evaluations(theirs), None)
         return None if first is None else len(first.train)
 
-    def _versions(self, theirs: Record, subject: Subject | None) -> Mapping[str, object]:
+    def _versions(
+        self, theirs: Record, subject: Subject | None, spec: ModelSpec | None
+    ) -> Mapping[str, object]:
         """What the run says of its software and its data; what is here is compared with it."""
         said = theirs.json(VERSIONS) or {}
         due = {name: said[name] for name in said.keys() & NAMES_OF_VERSIONS}
         if subject is not None:
             due["data_sha256"] = dataset_digest(subject.dataset)
-        elif self.is_remote and self.spec_of_run is not None:
-            due["data_sha256"] = self.spec_of_run.shapes_sha256
+        elif self.is_remote and spec is not None:
+            due["data_sha256"] = spec.shapes_sha256
         self._compare("versions", said, due)
         now = versions_now(torch.device("cpu"), {}, str(due.get("data_sha256")))
         others = [one for one in now if str(due.get(one)) != now[one]]
@@ -213,16 +214,16 @@ class RunReplay(ReplayedDevices):
         stack.callback(opened.close)
         return SimulatedDevices(self.config, subject.dataset, opened, None)
 
-    def _first(self) -> Vector | None:
+    def _first(self, spec: ModelSpec | None) -> Vector:
         """The first model: as it was announced, once it is compared with that of the settings."""
         kept = self.kept.get(1, Kept((), _NOWHERE))
         shown = np.frombuffer(kept.models(), "<f4").astype(np.float32)
-        if self.spec_of_run is None:
+        if spec is None:
             if not shown.size:
                 raise Unplayable("nothing says what its first model is")
             self.passed_over.append("the first model: what it is built of is not here")
             return shown
-        due = first_model(self.config, self.spec_of_run)
+        due = first_model(self.config, spec)
         if not shown.size:
             return due
         is_alike = shown.shape == due.shape

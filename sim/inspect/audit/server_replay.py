@@ -87,7 +87,6 @@ class ServerReplay:
     silent: dict[int, Step] = field(default_factory=dict)
     _due: Outgoing = field(default_factory=dict)
     _sent: set[int] = field(default_factory=set)
-    _ever: set[int] = field(default_factory=set)
     _answered: set[int] = field(default_factory=set)
     _answers: dict[tuple[object, ...], bytes] = field(default_factory=dict)  # the first of each
     _signed: set[_Signature] = field(default_factory=set)
@@ -163,7 +162,6 @@ class ServerReplay:
                 self.lost_track = True
                 yield "messages.untimely", "the round goes on after its end"
             return
-        self._ever |= self._sent
         for device in self._sent - self._answered:
             self.silent.setdefault(device, self.server.step)
         self._due, self._sent, self._answered = self.server.close_round(), set(), set()
@@ -246,7 +244,7 @@ class ServerReplay:
             return rule, f"device {peer} was sent one more message"
         if peer not in self.cohort:
             return "cohort.uninvited", f"a message was sent to device {peer}, which is not invited"
-        if self._due and (peer in self._ever or not self._ever):
+        if self._due:
             return "cohort.grown", f"device {peer} was sent a message, and had been left out before"
         return "messages.untimely", f"a message was sent to device {peer}, to whom none was due"
 
