@@ -93,7 +93,7 @@ class ReplayedDevices:
     measuring: SimulatedDevices | None = None
     departures: list[tuple[str, str, Evidence]] = field(default_factory=list)
     rounds: int = 0
-    untold: list[int] = field(default_factory=list)
+    untold: set[int] = field(default_factory=set)
     clock: CpuClock = field(default_factory=CpuClock)
     attackers: None = None
     to_lose_fewer: str = ""
@@ -233,17 +233,12 @@ class ReplayedDevices:
         for device, step in kept.silent.items():
             if device in plan and not plan[device].answers(step):
                 continue
-            refuses = self._at_once(kept, step) if kept.refused is None else device in kept.refused
-            if not refuses:
+            gone = {one for one, since in kept.silent.items() if since.order <= step.order}
+            at_once = step.stage is not Stage.ADVERTISE and gone == set(kept.cohort)
+            if kept.refused is None and at_once:
+                self.untold.add(index + 1)
+            elif device not in (kept.refused or ()):
                 yield device, step
-
-    def _at_once(self, kept: Kept, step: Step) -> bool:
-        ended = {one for one, since in kept.silent.items() if since.order <= step.order}
-        if step.stage is Stage.ADVERTISE or ended != set(kept.cohort):
-            return False
-        if (number := kept.place.round) is not None and number not in self.untold:
-            self.untold.append(number)
-        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

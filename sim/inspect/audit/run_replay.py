@@ -125,8 +125,8 @@ class RunReplay(ReplayedDevices):
                     go_on()
         if self.untold:
             self.passed_over.append(
-                f"why all devices that were left fell silent at once, in rounds {self.untold}: "
-                "without a truth file, nobody can tell whether they refused"
+                "why all devices that were left fell silent at once: without a truth file, nobody "
+                f"can tell whether they refused (rounds {sorted(self.untold)})"
             )
 
     def _subject(self) -> Subject | None:

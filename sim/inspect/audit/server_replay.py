@@ -144,7 +144,13 @@ class ServerReplay:
 
     def _received(self, peer: int, data: bytes) -> Found:
         digest = sha256(data).digest()
-        key = self._answered_by(peer, data) or (peer, digest)
+        key: tuple[object, ...] = peer, digest
+        with suppress(DecodeError):
+            message = session_wire.decode(data, self.params)
+            slot = getattr(message, "slot", 0)
+            key = peer, type(message), slot
+            if isinstance(message, ConsistencySignature):
+                self._signed.add((peer, slot, message.signature))
         if key in self._answers:
             rule = "messages.repeated" if self._answers[key] == digest else "messages.twice"
             yield rule, f"device {peer} had sent an answer to this before"
@@ -197,17 +203,6 @@ class ServerReplay:
         """Why an honest server has given the round up; "" at its end, and None before."""
         outcomes = self.server.outcomes
         return None if outcomes is None else outcomes[0].aborted or ""
-
-    def _answered_by(self, peer: int, data: bytes) -> tuple[object, ...]:
-        """What a device's message answers; nothing if it is none."""
-        try:
-            message = session_wire.decode(data, self.params)
-        except DecodeError:
-            return ()
-        slot = getattr(message, "slot", 0)
-        if isinstance(message, ConsistencySignature):
-            self._signed.add((peer, slot, message.signature))
-        return peer, type(message), slot
 
     def _unsound(self, revealed: SlotSum) -> Found:
         """A sum that honest devices cannot give."""
