@@ -92,7 +92,7 @@ class Kept:
     def outcomes(self) -> tuple[RoundOutcome, ...]:
         """What it came to, level by level; nothing where it was not played to its end."""
         return tuple(
-            one if update is None else replace(one, update=np.frombuffer(update()))
+            one if update is None else replace(one, update=np.frombuffer(update()).copy())
             for one, update in zip(self._outcomes, self.updates, strict=True)
         )
 
