@@ -17,7 +17,7 @@ from deltafl.secagg import ClientId, Credentials, DecodeError, FirstUse, Ledger,
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import EncodingError, LedgerError, PeerError, UsageError
 from deltafl.secagg.identity import identity
-from deltafl.sim.inspect.audit.server_replay import different, fields_of
+from deltafl.sim.inspect.audit.server_replay import different
 from deltafl.sim.record.truth import DeviceSeed, DeviceTruth, sources_of
 
 
@@ -65,46 +65,45 @@ class _Untrue(Exception):
     """What the truth lacks, or says otherwise than the device decides: rule and detail."""
 
 
-def client_of(device: int, seed: DeviceSeed, policy: RoundPolicy, ledger: Ledger) -> RoundClient:
-    """A device that draws what its seed says.
-
-    Args:
-        device: Its id.
-        seed: Of all that it draws.
-        policy: What it insists on.
-        ledger: What it remembers over all rounds.
-    """
-    secrets, noise = sources_of(seed.seed)
-    own = Credentials(identity(seed.identity), FirstUse()) if seed.identity else None
-    return RoundClient(ClientId(device), policy, secrets, own, noise, ledger=ledger)
-
-
 @dataclass(slots=True, eq=False)
 class DeviceReplay:
     """A device of a session, and what it has made of what it was sent.
 
     Attributes:
-        client: The device.
+        device: Its id.
+        seed: Of all that it draws.
+        policy: What it insists on.
+        ledger: What it remembers over all rounds.
         params: The session's.
         inputs: Its values by conformity level.
         has_refused: Whether it was sent what it refuses.
         lost_track: Whether the rest of its answers is passed over.
     """
 
-    client: RoundClient
+    device: int
+    seed: DeviceSeed
+    policy: RoundPolicy
+    ledger: Ledger
     params: SessionParams
     inputs: Mapping[int, DeviceTruth]
     has_refused: bool = False
     lost_track: bool = False
+    _client: RoundClient = field(init=False)
     _due: list[bytes] = field(default_factory=list)
     _ended: tuple[str, str] = _UNASKED
+
+    def __post_init__(self) -> None:
+        seed, (secrets, noise) = self.seed, sources_of(self.seed.seed)
+        own = Credentials(identity(seed.identity), FirstUse()) if seed.identity else None
+        about = ClientId(self.device), self.policy, secrets, own, noise
+        self._client = RoundClient(*about, ledger=self.ledger)
 
     def take(self, data: bytes) -> None:
         """Answer what it was sent; the answer is due from now on, unless none can be known."""
         if self.lost_track or self._ended is not _UNASKED:
             return
         try:
-            reply = self.client.receive(data)
+            reply = self._client.receive(data)
             if isinstance(reply, LocalWork):
                 reply = self._work(reply)
         except (PeerError, LedgerError, UsageError) as error:
@@ -118,7 +117,7 @@ class DeviceReplay:
             self._due += () if reply is None else (reply,)
 
     def _work(self, task: LocalWork) -> bytes | None:
-        inputs, client = self.inputs, self.client
+        inputs, client = self.inputs, self._client
         if task is LocalWork.MEASURE_LOSS:
             if inputs.keys() != set(range(len(client.models))):
                 raise _Untrue("truth.missing", "was asked for its loss, and the truth has none")
@@ -142,7 +141,7 @@ class DeviceReplay:
             return [self._ended]
         found: list[tuple[str, str]] = []
         with suppress(DecodeError):  # the check of what is no message says so
-            both = (fields_of(session_wire.decode(one, self.params)) for one in (expected, data))
+            both = (session_wire.decode(one, self.params) for one in (expected, data))
             for name, due, said in different(*both):
                 rule, detail = _DIFFERENT[name]
                 found.append((rule, detail.format(due=due, said=said)))

@@ -5,6 +5,7 @@ follows from its settings, and from what devices refuse: the plan of drop-outs i
 seed, and a device holds to its policy.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -26,8 +27,8 @@ from deltafl.sim.cohort.sampling import Indices, lost_outcomes
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.rounds_again import Kept
-from deltafl.sim.inspect.audit.server_replay import Found
 from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.transcript import INTERRUPTED, BegunRound, TranscriptWriter
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import dropouts_of, sessions_of
@@ -38,9 +39,12 @@ from deltafl.sim.settings.config import REMOTE, RunConfig
 
 _MANY: Final = 1 << 40  # devices on a list that nobody has
 _SHOWN: Final = 60  # characters of a value
+_ROUNDING: Final = 1e-4  # by which processors differ, of a number or of 1
+_NOWHERE: Final = Evidence()
+_FALSE: Final = "record.disagrees"
 
 
-def differences(said: object, due: object, path: str) -> Iterator[tuple[str, object, object]]:
+def _differences(said: object, due: object, path: str) -> Iterator[tuple[str, object, object]]:
     """Where two values differ: the path, and what each has there; of an array, the first place."""
     parts: dict[str, tuple[object, object]] = {}
     if is_dataclass(said) and type(said) is type(due):
@@ -62,14 +66,26 @@ def differences(said: object, due: object, path: str) -> Iterator[tuple[str, obj
         at = int(first) // said.itemsize
         yield f"{path}[{at}]", flat[0][at], flat[1][at]
     for name, (one, other) in parts.items():
-        yield from differences(one, other, f"{path}{name}")
+        yield from _differences(one, other, f"{path}{name}")
 
 
-def says(path: str, said: object, due: object) -> str:
+def _says(path: str, said: object, due: object) -> str:
     """A difference as a sentence."""
     shown = (repr(one.item() if isinstance(one, np.generic) else one) for one in (said, due))
     one, other = (text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…" for text in shown)
     return f"it says {path} = {one}, and it is {other}"
+
+
+def _is_near(said: object, due: object) -> bool:
+    """Whether two numbers differ as much as processors do."""
+    is_float = isinstance(said, float) and isinstance(due, float)
+    return is_float and math.isclose(said, due, rel_tol=_ROUNDING, abs_tol=_ROUNDING)  # type: ignore[arg-type]
+
+
+def disagreements(path: str, said: object, due: object) -> Iterator[str]:
+    """Where two values differ, a sentence each."""
+    for difference in _differences(said, due, path):
+        yield _says(*difference)
 
 
 @dataclass(slots=True, eq=False)
@@ -169,7 +185,7 @@ class ReplayedDevices:
         self._next = round_index + 2
         if tuple(ids) != kept.cohort:
             detail = f"round {round_index + 1} was begun with other devices than a run draws"
-            self.departures.append(("record.disagrees", detail, kept.place))
+            self.departures.append((_FALSE, detail, kept.place))
         return _Cohort(ids, partial(self._answer, kept, round_index))
 
     def forget(self) -> None:
@@ -187,33 +203,38 @@ class ReplayedDevices:
         if not outcomes and not kept.is_interrupted:
             raise Stop
         self.rounds += 1
-        found = list(self._announced(kept, index, levels, models))
+        self._announced(kept, index, levels, models)
         for device, step in self.unfounded(kept, index, len(levels.slots())):
             where = f"{step.stage.name.lower()} of slot {step.slot}"
             detail = f"device {device} did not answer ({where}), and by the settings it does"
-            found.append(("answers.vanished", detail))
-        self.departures += [(*one, kept.place) for one in found]
+            self.departures.append(("answers.vanished", detail, kept.place))
         if not outcomes:
             return SecureRoundResult(lost_outcomes(levels, kept.slots, INTERRUPTED), None)
         return SecureRoundResult(outcomes, kept.received / len(kept.cohort))
 
-    def _announced(self, kept: Kept, index: int, levels: Levels, models: Sequence[Vector]) -> Found:
-        """What of a round's announcement does not follow from settings and sums."""
+    def _announced(self, kept: Kept, index: int, levels: Levels, models: Sequence[Vector]) -> None:
+        """Compare what a round announced with what follows from settings and sums."""
         if kept.params is None:
             return
         shown, seed = kept.models(), kept.params.graph_seed
         if not self.is_remote:
             seed = Seeds(self.config.experiment.seed).digest(Purpose.GRAPH, round_index=index)
         params = sessions_of(self.config).params_of_levels(levels, shown, seed)
-        path = f"rounds[{index + 1}]"
-        for what, said, due in differences(
-            {"levels": kept.levels, "models": np.frombuffer(shown, "<f4"), "session": kept.params},
-            {"levels": levels, "models": np.frombuffer(as_bytes(models), "<f4"), "session": params},
-            path,
-        ):
-            is_model = what.startswith(f"{path}.models")
-            rule = "model.unfounded" if is_model else "record.disagrees"
-            yield rule, says(what, said, due)
+        one, other = (np.frombuffer(each, "<f4") for each in (shown, as_bytes(models)))
+        path, place = f"rounds[{index + 1}]", kept.place
+        self._compare(f"{path}.models", one, other, place, "model.unfounded")
+        self._compare(f"{path}.levels", kept.levels, levels, place)
+        self._compare(f"{path}.session", kept.params, params, place)
+
+    def _compare(
+        self, path: str, said: object, due: object, place: Evidence = _NOWHERE, rule: str = _FALSE
+    ) -> None:
+        """Note where two values differ; of an evaluation, the first place alone."""
+        found = list(_differences(said, due, path))
+        if isinstance(said, Evaluation):
+            is_near = all(_is_near(one, other) for _, one, other in found)
+            found, rule = found[:1], "run.rounding" if is_near else rule
+        self.departures += [(rule, _says(*one), place) for one in found]
 
     def unfounded(self, kept: Kept, index: int, num_slots: int) -> Iterator[tuple[int, Step]]:
         """Devices whose silence follows neither from the plan nor from a refusal, and since when.

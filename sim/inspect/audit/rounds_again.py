@@ -2,7 +2,7 @@
 
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from tempfile import TemporaryFile
 from typing import TypeAlias
@@ -18,7 +18,7 @@ from deltafl.secagg import ClientId, DecodeError, FirstUse, SessionParams, Usage
 from deltafl.secagg.states import Step
 from deltafl.secagg.wire import decode_open
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.server_replay import Found, ServerReplay
+from deltafl.sim.inspect.audit.server_replay import ServerReplay
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
     Begin,
@@ -28,6 +28,8 @@ from deltafl.sim.record.transcript import (
     RoundEnd,
     Sum,
 )
+
+_Found: TypeAlias = Iterator[tuple[str, str]]
 
 Shelved: TypeAlias = Callable[[], bytes]
 """Gives back what was put away."""
@@ -120,7 +122,7 @@ class RoundsAgain:
     _directory: FirstUse = field(default_factory=FirstUse)
     _lost: dict[tuple[bytes, tuple[int, ...]], Sequence[LostSearch]] = field(default_factory=dict)
 
-    def take(self, record: Record, data: bytes = b"") -> Found:
+    def take(self, record: Record, data: bytes = b"") -> _Found:
         """Take a record, in its order; what an honest server does otherwise.
 
         Args:
@@ -151,7 +153,7 @@ class RoundsAgain:
         if isinstance(record, RoundEnd):
             self._end(record.aborted)
 
-    def _open(self, data: bytes) -> Found:
+    def _open(self, data: bytes) -> _Found:
         kept = self._kept
         try:
             envelope = round_wire.decode(data)

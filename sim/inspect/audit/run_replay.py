@@ -11,7 +11,6 @@ what the run says, and it is compared as far as that goes.
 
 import contextlib
 import json
-import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +34,7 @@ from deltafl.sim.cohort.hardware import usable_cores
 from deltafl.sim.data.dataset import dataset_digest
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.replayed_devices import ReplayedDevices, differences, says
+from deltafl.sim.inspect.audit.replayed_devices import ReplayedDevices, disagreements
 from deltafl.sim.inspect.audit.rounds_again import Kept
 from deltafl.sim.record.checkpoint import read_checkpoint, read_state
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
@@ -60,8 +59,6 @@ _MEMORY: Final = "peak_memory_mb"  # of a summary, likewise
 _ROUNDING: Final = 1e-4  # by which processors differ, of a number or of 1
 _ABOUT: Final = ("data", "data_sha256", "scaled", "bytes")  # of a bundle, where the data are not
 
-_NOWHERE: Final = Evidence()
-_FALSE: Final = "record.disagrees"
 _Row: TypeAlias = Event | Evaluation
 
 
@@ -164,7 +161,7 @@ class RunReplay(ReplayedDevices):
         try:
             return read_stored(there.bundle)
         except DataError as error:
-            self.departures.append((_FALSE, str(error), _NOWHERE))
+            self.departures.append(("record.disagrees", str(error), Evidence()))
             return None
 
     def _spec(self, stored: Stored | None) -> ModelSpec | None:
@@ -216,7 +213,7 @@ class RunReplay(ReplayedDevices):
 
     def _first(self, spec: ModelSpec | None) -> Vector:
         """The first model: as it was announced, once it is compared with that of the settings."""
-        kept = self.kept.get(1, Kept((), _NOWHERE))
+        kept = self.kept.get(1, Kept((), Evidence()))
         shown = np.frombuffer(kept.models(), "<f4").astype(np.float32)
         if spec is None:
             if not shown.size:
@@ -252,17 +249,6 @@ class RunReplay(ReplayedDevices):
         if is_whole and not 0 <= len(due) - len(said) <= may_lack:
             self._compare(f"the number of {what}", len(said), len(due))
 
-    def _compare(
-        self, path: str, said: object, due: object, place: Evidence = _NOWHERE, rule: str = _FALSE
-    ) -> None:
-        """Note where two values differ first, and in how many places."""
-        found = list(differences(said, due, path))
-        if isinstance(said, Evaluation) and all(_is_near(*both) for _, *both in found):
-            rule = "run.rounding"
-        for difference in found[:1]:
-            more = f" ({len(found)} values differ)" if len(found) > 1 else ""
-            self.departures.append((rule, f"{says(*difference)}{more}", place))
-
 
 def summary_differs(directory: RunDirectory, arms: Sequence[RunConfig]) -> Iterator[str]:
     """What the summary of a finished experiment says otherwise than the records of its runs.
@@ -284,8 +270,7 @@ def summary_differs(directory: RunDirectory, arms: Sequence[RunConfig]) -> Itera
             runs.append(summarise_run(arm, record, of_data))
     due = json.loads(json.dumps(to_json(summarise_experiment(runs))))
     unknown = {_MEMORY: said[_MEMORY]} if _MEMORY in said else {}
-    for difference in differences(said, due | unknown, "summary"):
-        yield says(*difference)
+    yield from disagreements("summary", said, due | unknown)
 
 
 def _state(record: Record, number: int) -> Mapping[str, object]:
@@ -308,9 +293,3 @@ def _is_time(value: object) -> bool:
     if isinstance(value, dict):
         return value.keys() <= _STAGES
     return type(value) in (int, float) and 0 <= value <= _LONGEST_S  # type: ignore[operator]
-
-
-def _is_near(said: object, due: object) -> bool:
-    """Whether two numbers differ as much as processors do."""
-    is_float = isinstance(said, float) and isinstance(due, float)
-    return is_float and math.isclose(said, due, rel_tol=_ROUNDING, abs_tol=_ROUNDING)  # type: ignore[arg-type]

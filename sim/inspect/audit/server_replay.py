@@ -27,10 +27,10 @@ from deltafl.sim.record.transcript import Closed, Message, Record, RoundEnd, Sum
 
 _SHOWN: Final = 5  # devices that are named
 
-Fields: TypeAlias = dict[str, Any]
+_Fields: TypeAlias = dict[str, Any]
 """What a message says, by the names of its fields; `type` is its own."""
 
-Found: TypeAlias = Iterator[tuple[str, str]]
+_Found: TypeAlias = Iterator[tuple[str, str]]
 """What honest parties do otherwise: the rule that is broken, and in a sentence what there is."""
 
 _Signature: TypeAlias = tuple[int, int, bytes]  # of a device, for a slot
@@ -48,14 +48,17 @@ _DIFFERENT: Final = {
 """Of fields that are compared as they are: the rule, and what was otherwise."""
 
 
-def fields_of(message: Envelope | SessionMessage) -> Fields:
+def _fields_of(message: Envelope | SessionMessage) -> _Fields:
     """What a message says, by the names of its fields."""
     said = {one.name: getattr(message, one.name) for one in fields(message)}
     return {"type": type(message).__name__, **said}
 
 
-def different(due: Fields, said: Fields) -> Iterator[tuple[str, Any, Any]]:
+def different(
+    expected: SessionMessage | _Fields, actual: SessionMessage | _Fields
+) -> Iterator[tuple[str, Any, Any]]:
     """In which fields two messages differ, if they are about the same, and what each has there."""
+    due, said = (one if isinstance(one, dict) else _fields_of(one) for one in (expected, actual))
     for name in {**due, **said}:
         both = due.get(name), said.get(name)
         one, other = (v.tobytes() if isinstance(v, np.ndarray) else v for v in both)
@@ -98,7 +101,7 @@ class ServerReplay:
     def __post_init__(self) -> None:
         self._due = self.server.start()
 
-    def take(self, record: Record, data: bytes) -> Found:
+    def take(self, record: Record, data: bytes) -> _Found:
         """Take what the record says of the round, in its order; what it says otherwise.
 
         Args:
@@ -119,7 +122,7 @@ class ServerReplay:
             case RoundEnd():
                 yield from self._ended(record.aborted)
 
-    def _take_sent(self, peer: int, data: bytes) -> Found:
+    def _take_sent(self, peer: int, data: bytes) -> _Found:
         if self._unlearnt is not None and not self._is_early:
             self._is_early = True
             detail = f"device {peer} was sent a message before the sum that it follows from"
@@ -142,7 +145,7 @@ class ServerReplay:
             for rule, detail in self._differences(due, data):
                 yield rule, f"device {peer} {detail}"
 
-    def _received(self, peer: int, data: bytes) -> Found:
+    def _received(self, peer: int, data: bytes) -> _Found:
         digest = sha256(data).digest()
         key: tuple[object, ...] = peer, digest
         with suppress(DecodeError):
@@ -159,7 +162,7 @@ class ServerReplay:
         if not self.lost_track:
             self.server.receive(ClientId(peer), data)
 
-    def _closed(self) -> Found:
+    def _closed(self) -> _Found:
         if missing := set(self._due) - self._sent:
             yield "messages.missing", f"to {_shown(missing)}, a message was due"
         yield from self._not_learnt()
@@ -178,7 +181,7 @@ class ServerReplay:
         if self._unlearnt is not None:
             yield from self._unsound(self._unlearnt)
 
-    def _learnt(self, total: Sum) -> Found:
+    def _learnt(self, total: Sum) -> _Found:
         due, self._unlearnt = self._unlearnt, None
         if due is None:
             self.lost_track = True
@@ -191,7 +194,7 @@ class ServerReplay:
         elif total.contributors.tolist() != list(due.contributors):
             yield "sums.differ", f"{is_of} over other devices than those whose vectors are in it"
 
-    def _ended(self, aborted: str) -> Found:
+    def _ended(self, aborted: str) -> _Found:
         yield from self._not_learnt()
         if self._reason != aborted:
             honest = "goes on" if self._reason is None else f"says {self._reason!r}"
@@ -204,7 +207,7 @@ class ServerReplay:
         outcomes = self.server.outcomes
         return None if outcomes is None else outcomes[0].aborted or ""
 
-    def _unsound(self, revealed: SlotSum) -> Found:
+    def _unsound(self, revealed: SlotSum) -> _Found:
         """A sum that honest devices cannot give."""
         slot, common = revealed.slot, self.server.levels.common
         spec = self.params.slots[slot]
@@ -217,7 +220,7 @@ class ServerReplay:
         except EncodingError as error:
             yield "sums.out-of-range", f"the sum of slot {slot}: {error}"
 
-    def _not_learnt(self) -> Found:
+    def _not_learnt(self) -> _Found:
         due, self._unlearnt, self._is_early = self._unlearnt, None, False
         if due is not None:
             detail = f"the sum of slot {due.slot}, which the server has learnt, is not recorded"
@@ -225,7 +228,7 @@ class ServerReplay:
 
     def _too_many(self, peer: int, data: bytes, due: bytes | None) -> tuple[str, str]:
         """The rule and the detail of a message that is not due."""
-        tag, told = self.params.tag, Fields()
+        tag, told = self.params.tag, _Fields()
         with suppress(DecodeError):
             tag = session_wire.tag_of(round_wire.decode(data).session) or b""
             told = self._told(data)
@@ -243,16 +246,16 @@ class ServerReplay:
             return "cohort.grown", f"device {peer} was sent a message, and had been left out before"
         return "messages.untimely", f"a message was sent to device {peer}, to whom none was due"
 
-    def _told(self, data: bytes) -> Fields:
+    def _told(self, data: bytes) -> _Fields:
         """What a server's message says, with devices in place of their positions in the roster.
 
         Raises:
             DecodeError: it is none of the session.
         """
-        told = fields_of(round_wire.decode(data))
+        told = _fields_of(round_wire.decode(data))
         if told["type"] == Announce.__name__:
             return told
-        told |= fields_of(session_wire.decode(told.pop("session"), self.params))
+        told |= _fields_of(session_wire.decode(told.pop("session"), self.params))
         roster = told["roster"].tolist() if "roster" in told else self._roster
         ids = dict(enumerate(roster))
         for name in told.keys() & {"members", "survivors"}:
@@ -264,7 +267,7 @@ class ServerReplay:
             told["roster"] = set(roster)
         return told
 
-    def _differences(self, due: bytes, data: bytes) -> Found:
+    def _differences(self, due: bytes, data: bytes) -> _Found:
         """What is different in a message: rules and details."""
         found: list[tuple[str, str]] = []
         with suppress(DecodeError):  # the check of what is no message says so
@@ -272,7 +275,7 @@ class ServerReplay:
                 found += self._in_field(*field_)
         yield from found or [("messages.twice", "was sent what an honest server writes otherwise")]
 
-    def _in_field(self, name: str, due: Any, said: Any) -> Found:  # noqa: ANN401 - of its own type
+    def _in_field(self, name: str, due: Any, said: Any) -> _Found:  # noqa: ANN401 - of its own type
         """What is different in a field."""
         match name:
             case "roster" | "members" | "survivors":
@@ -287,7 +290,7 @@ class ServerReplay:
                 rule, detail = _DIFFERENT[name]
                 yield rule, detail.format(due=due, said=said)
 
-    def _in_signatures(self, due: Set[_Signature], said: Set[_Signature]) -> Found:
+    def _in_signatures(self, due: Set[_Signature], said: Set[_Signature]) -> _Found:
         strange = {device for device, *_ in said - due - self._signed}
         if strange:
             detail = f"was shown a signature of this list that {_shown(strange)} did not send"
@@ -298,7 +301,7 @@ class ServerReplay:
             yield "lists.chosen-signatures", "was shown other signatures than the first that count"
 
 
-def _in_sets(due: Set[int], said: Set[int], what: str) -> Found:
+def _in_sets(due: Set[int], said: Set[int], what: str) -> _Found:
     answers = "good answer came in time"
     if ignored := due - said:
         detail = f"was told {what} without {_shown(ignored)}, from which a {answers}"

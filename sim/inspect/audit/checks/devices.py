@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from deltafl.secagg import Ledger, MemoryLedger
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.device_replay import LENIENT, DeviceReplay, client_of
+from deltafl.sim.inspect.audit.device_replay import LENIENT, DeviceReplay
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
@@ -93,9 +93,9 @@ class DevicesAgain(Check):
         if (seed := round_.seeds.get(key)) is None:
             return None
         peer = key[1]
-        client = client_of(peer, seed, self._policy, self._ledgers[peer])
         inputs = {level: one for (of, level), one in round_.inputs.items() if of == peer}
-        return DeviceReplay(client, session.params, inputs)
+        own = self._policy, self._ledgers[peer]
+        return DeviceReplay(peer, seed, *own, session.params, inputs)
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Count its devices, and compare what the record says of its truth."""
