@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -93,6 +93,7 @@ class ReplayedDevices:
     """All devices of a run; a `Population`, and its `drawing.Devices`.
 
     Attributes:
+        rounding: By which processors differ, of a number or of 1.
         config: The settings of the run.
         kept: What its rounds came to, by number.
         number: How many train; None if they are those that the record has, and others.
@@ -102,6 +103,8 @@ class ReplayedDevices:
         rounds: How many rounds the engine has played.
         untold: Rounds in which all that were left fell silent at once, as devices do that refuse.
     """
+
+    rounding: ClassVar[float] = _ROUNDING
 
     config: RunConfig
     kept: Mapping[int, Kept]

@@ -56,7 +56,6 @@ _STAGES: Final = frozenset(stage.name.lower() for stage in Stage)
 _LONGEST_S: Final = 1e9
 
 _MEMORY: Final = "peak_memory_mb"  # of a summary, likewise
-_ROUNDING: Final = 1e-4  # by which processors differ, of a number or of 1
 _ABOUT: Final = ("data", "data_sha256", "scaled", "bytes")  # of a bundle, where the data are not
 
 _Row: TypeAlias = Event | Evaluation
@@ -224,7 +223,7 @@ class RunReplay(ReplayedDevices):
         if not shown.size:
             return due
         is_alike = shown.shape == due.shape
-        is_near = is_alike and np.allclose(shown, due, _ROUNDING, _ROUNDING)
+        is_near = is_alike and np.allclose(shown, due, self.rounding, self.rounding)
         rule = "run.rounding" if is_near else "model.first-differs"
         self._compare("rounds[1].models", shown, due, kept.place, rule)
         return shown if is_alike else due
@@ -283,13 +282,13 @@ def _state(record: Record, number: int) -> Mapping[str, object]:
 def _untimed(event: Event) -> Event:
     """An event without what no replay can have as well."""
     return {
-        name: "a time" if name in _TIMES and _is_time(value) else value
+        name: "a time" if name in _TIMES and _is_time(name, value) else value
         for name, value in event.items()
     }
 
 
-def _is_time(value: object) -> bool:
+def _is_time(name: str, value: object) -> bool:
     """Whether it can be a time in seconds, or one for each stage."""
-    if isinstance(value, dict):
-        return value.keys() <= _STAGES
+    if name == "stage_s":
+        return isinstance(value, dict) and value.keys() <= _STAGES
     return type(value) in (int, float) and 0 <= value <= _LONGEST_S  # type: ignore[operator]
