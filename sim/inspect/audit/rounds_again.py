@@ -29,8 +29,6 @@ from deltafl.sim.record.transcript import (
     Sum,
 )
 
-_Found: TypeAlias = Iterator[tuple[str, str]]
-
 Shelved: TypeAlias = Callable[[], bytes]
 """Gives back what was put away."""
 
@@ -122,8 +120,12 @@ class RoundsAgain:
     _directory: FirstUse = field(default_factory=FirstUse)
     _lost: dict[tuple[bytes, tuple[int, ...]], Sequence[LostSearch]] = field(default_factory=dict)
 
-    def take(self, record: Record, data: bytes = b"") -> _Found:
+    def take(
+        self, record: Record, data: bytes = b""
+    ) -> Iterator[tuple[str, str, *tuple[Evidence, ...]]]:
         """Take a record, in its order; what an honest server does otherwise.
+
+        It yields the rule that is broken, what there is, and where, if not at this record.
 
         Args:
             record: The record.
@@ -153,7 +155,7 @@ class RoundsAgain:
         if isinstance(record, RoundEnd):
             self._end(record.aborted)
 
-    def _open(self, data: bytes) -> _Found:
+    def _open(self, data: bytes) -> Iterator[tuple[str, str]]:
         kept = self._kept
         try:
             envelope = round_wire.decode(data)

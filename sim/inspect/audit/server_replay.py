@@ -23,6 +23,7 @@ from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.messages import ConsistencySignature, Outgoing, UnmaskRequest
 from deltafl.secagg.messages import Message as SessionMessage
 from deltafl.secagg.states import Step
+from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.record.transcript import Closed, Message, Record, RoundEnd, Sum, sum_sha256
 
 _SHOWN: Final = 5  # devices that are named
@@ -32,6 +33,9 @@ _Fields: TypeAlias = dict[str, Any]
 
 _Found: TypeAlias = Iterator[tuple[str, str]]
 """What honest parties do otherwise: the rule that is broken, and in a sentence what there is."""
+
+_Departures: TypeAlias = Iterator[tuple[str, str, *tuple[Evidence, ...]]]
+"""The same, and where that is, if it is not at the record that is taken."""
 
 _Signature: TypeAlias = tuple[int, int, bytes]  # of a device, for a slot
 
@@ -95,13 +99,13 @@ class ServerReplay:
     _signed: set[_Signature] = field(default_factory=set)
     _roster: Sequence[int] = ()
     _unlearnt: SlotSum | None = None  # a sum that is not recorded yet
-    _is_early: bool = False  # what follows from it
+    _early: Sequence[Evidence] = ()  # where what follows from it was sent
     _goes_on: bool = False  # after an honest server has given up
 
     def __post_init__(self) -> None:
         self._due = self.server.start()
 
-    def take(self, record: Record, data: bytes) -> _Found:
+    def take(self, record: Record, data: bytes) -> _Departures:
         """Take what the record says of the round, in its order; what it says otherwise.
 
         Args:
@@ -114,6 +118,10 @@ class ServerReplay:
             case _ if self.lost_track:
                 return
             case Message():
+                if self._unlearnt is not None and not self._early:
+                    self._early = [Evidence(record.round, record.number)]
+                    detail = f"device {record.peer} was sent what follows from a sum before that"
+                    yield "messages.untimely", f"{detail} was recorded"
                 yield from self._take_sent(record.peer, data)
             case Closed():
                 yield from self._closed()
@@ -123,10 +131,6 @@ class ServerReplay:
                 yield from self._ended(record.aborted)
 
     def _take_sent(self, peer: int, data: bytes) -> _Found:
-        if self._unlearnt is not None and not self._is_early:
-            self._is_early = True
-            detail = f"device {peer} was sent a message before the sum that it follows from"
-            yield "messages.untimely", f"{detail} was recorded"
         if self._reason:
             if not self._goes_on:
                 self._goes_on = True
@@ -162,7 +166,7 @@ class ServerReplay:
         if not self.lost_track:
             self.server.receive(ClientId(peer), data)
 
-    def _closed(self) -> _Found:
+    def _closed(self) -> _Departures:
         if missing := set(self._due) - self._sent:
             yield "messages.missing", f"to {_shown(missing)}, a message was due"
         yield from self._not_learnt()
@@ -194,7 +198,7 @@ class ServerReplay:
         elif total.contributors.tolist() != list(due.contributors):
             yield "sums.differ", f"{is_of} over other devices than those whose vectors are in it"
 
-    def _ended(self, aborted: str) -> _Found:
+    def _ended(self, aborted: str) -> _Departures:
         yield from self._not_learnt()
         if self._reason != aborted:
             honest = "goes on" if self._reason is None else f"says {self._reason!r}"
@@ -220,11 +224,12 @@ class ServerReplay:
         except EncodingError as error:
             yield "sums.out-of-range", f"the sum of slot {slot}: {error}"
 
-    def _not_learnt(self) -> _Found:
-        due, self._unlearnt, self._is_early = self._unlearnt, None, False
+    def _not_learnt(self) -> _Departures:
+        due, early = self._unlearnt, self._early
+        self._unlearnt, self._early = None, ()
         if due is not None:
             detail = f"the sum of slot {due.slot}, which the server has learnt, is not recorded"
-            yield "sums.unrecorded", detail
+            yield "sums.unrecorded", detail, *early
 
     def _too_many(self, peer: int, data: bytes, due: bytes | None) -> tuple[str, str]:
         """The rule and the detail of a message that is not due."""

@@ -92,8 +92,8 @@ class ServerAgain(Check):
 
     def _take(self, record: Record, data: bytes = b"") -> Iterator[Finding]:
         place = Evidence(getattr(record, "round", None), record.number)
-        for rule, detail in self._again.take(record, data):
-            yield RULES.found(rule, detail, [place])
+        for rule, detail, *places in self._again.take(record, data):
+            yield RULES.found(rule, detail, places or [place])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that were played to their end."""
