@@ -5,7 +5,7 @@ from honest_runs import config_of
 
 from deltafl.secagg.states import Stage, Step
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.replayed_devices import Silences
+from deltafl.sim.inspect.audit.replayed_devices import ReplayedDevices
 from deltafl.sim.inspect.audit.rounds_again import Kept
 from deltafl.sim.run.algorithms import dropouts_of
 
@@ -14,10 +14,10 @@ FIRST, LATER = Step(Stage.ADVERTISE, 0), Step(Stage.MASK, 1)
 
 def unfounded(config, silent, refused=None):
     """Of a round of ten devices."""
-    silences = Silences(config)
+    devices = ReplayedDevices(config, {})
     kept = Kept(tuple(range(10)), Evidence(1), silent=silent, refused=refused)
-    found = dict(silences.unfounded(kept, 0, 4))
-    return found, silences.untold
+    found = dict(devices.unfounded(kept, 0, 4))
+    return found, sorted(devices.untold)
 
 
 def test_whoever_is_in_the_plan_may_fall_silent_from_then_on():

@@ -4,8 +4,8 @@ This module knows no check by name: they are listed in a table (`catalogue.CHECK
 interface (`check`). It does what all checks need: it puts rounds together, and computes sums again
 from their messages, with the secrets that are rebuilt for them.
 
-It keeps the messages of one round in memory. Of earlier rounds, checks keep notes, and the replay
-what each came to and the model that it announced.
+It keeps the messages of one round in memory. Of earlier rounds, checks keep notes; the models that
+they announced and the sums of updates are in a file.
 """
 
 from collections.abc import Sequence

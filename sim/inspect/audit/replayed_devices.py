@@ -1,13 +1,16 @@
 """The devices of a run that is played again: they answer as the record says.
 
-Who falls silent in a simulation follows from its settings, and from what devices refuse: the plan
-of drop-outs is drawn from the seed, and a device holds to its policy.
+What the engine announces to them must be what it announced. Who falls silent in a simulation
+follows from its settings, and from what devices refuse: the plan of drop-outs is drawn from the
+seed, and a device holds to its policy.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -19,89 +22,106 @@ from deltafl.protocol.round import LostSearch
 from deltafl.secagg.session import Observer
 from deltafl.secagg.states import Stage, Step
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
-from deltafl.sim.cohort.sampling import Indices, lost_outcomes, others
+from deltafl.sim.cohort.masked import as_bytes
+from deltafl.sim.cohort.sampling import Indices, lost_outcomes
+from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.rounds_again import Kept
 from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.transcript import INTERRUPTED, BegunRound, TranscriptWriter
 from deltafl.sim.record.truth import Told
-from deltafl.sim.run.algorithms import dropouts_of
+from deltafl.sim.run.algorithms import dropouts_of, sessions_of
 from deltafl.sim.run.drawing import Lying, Measured
 from deltafl.sim.run.engine import Stop
 from deltafl.sim.run.simulated import SimulatedDevices
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import REMOTE, RunConfig
 
-_MANY = 1 << 40  # devices on a list that nobody has
+_MANY: Final = 1 << 40  # devices on a list that nobody has
+_SHOWN: Final = 60  # characters of a value
+_ROUNDING: Final = 1e-4  # by which processors differ, of a number or of 1
+_NOWHERE: Final = Evidence()
+_FALSE: Final = "record.disagrees"
 
 
-class Follower(Protocol):
-    """Is told what the engine does in rounds that the record has."""
+def _differences(said: object, due: object, path: str) -> Iterator[tuple[str, object, object]]:
+    """Where two values differ: the path, and what each has there; of an array, the first place."""
+    parts: dict[str, tuple[object, object]] = {}
+    if is_dataclass(said) and type(said) is type(due):
+        names = [one.name for one in fields(said) if one.init]
+        parts = {f".{name}": (getattr(said, name), getattr(due, name)) for name in names}
+    elif isinstance(said, Mapping) and isinstance(due, Mapping):
+        keys = sorted({*said, *due}, key=str)
+        parts = {f".{key}": (said.get(key), due.get(key)) for key in keys}
+    elif isinstance(said, list | tuple) and isinstance(due, list | tuple) and len(said) == len(due):
+        parts = {f"[{n}]": both for n, both in enumerate(zip(said, due, strict=True))}
+    elif not isinstance(said, np.ndarray) or not isinstance(due, np.ndarray):
+        if said != due or type(said) is not type(due):
+            yield path, said, due
+    elif (said.dtype, said.shape) != (due.dtype, due.shape):
+        yield path, said, due
+    elif said.tobytes() != due.tobytes():
+        flat = said.reshape(-1), due.reshape(-1)
+        first = np.flatnonzero(np.not_equal(*(one.view(np.uint8) for one in flat)))[0]
+        at = int(first) // said.itemsize
+        yield f"{path}[{at}]", flat[0][at], flat[1][at]
+    for name, (one, other) in parts.items():
+        yield from _differences(one, other, f"{path}{name}")
 
-    def drawn(self, kept: Kept, ids: Sequence[int], index: int) -> None:
-        """It draws these devices, of the round counted from 0."""
 
-    def played(self, kept: Kept, levels: Levels, models: Sequence[Vector], index: int) -> None:
-        """It announces this to them."""
+def _says(path: str, said: object, due: object) -> str:
+    """A difference as a sentence."""
+    shown = (repr(one.item() if isinstance(one, np.generic) else one) for one in (said, due))
+    one, other = (text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…" for text in shown)
+    return f"it says {path} = {one}, and it is {other}"
+
+
+def _is_near(said: object, due: object) -> bool:
+    """Whether two numbers differ as much as processors do."""
+    is_float = isinstance(said, float) and isinstance(due, float)
+    return is_float and math.isclose(said, due, rel_tol=_ROUNDING, abs_tol=_ROUNDING)  # type: ignore[arg-type]
+
+
+def disagreements(path: str, said: object, due: object) -> Iterator[str]:
+    """Where two values differ, a sentence each."""
+    for difference in _differences(said, due, path):
+        yield _says(*difference)
 
 
 @dataclass(slots=True, eq=False)
-class Silences:
-    """Which devices of a simulation fall silent though they should answer.
-
-    None refuses an announcement: a run does not begin by settings that its devices refuse.
+class ReplayedDevices:
+    """All devices of a run; a `Population`, and its `drawing.Devices`.
 
     Attributes:
+        rounding: By which processors differ, of a number or of 1.
         config: The settings of the run.
+        kept: What its rounds came to, by number.
+        number: How many train; None if they are those that the record has, and others.
+        measuring: Evaluates models; None if the data are not here.
+        departures: What the engine does otherwise than the record says: the rule that is broken,
+            a sentence, and where.
+        rounds: How many rounds the engine has played.
         untold: Rounds in which all that were left fell silent at once, as devices do that refuse.
     """
 
+    rounding: ClassVar[float] = _ROUNDING
+
     config: RunConfig
-    untold: list[int] = field(default_factory=list)
-
-    def unfounded(self, kept: Kept, index: int, num_slots: int) -> Iterator[tuple[int, Step]]:
-        """Devices whose silence follows neither from the plan nor from a refusal, and since when.
-
-        What they refuse is known from the truth. Without it, all refuse at once: all are told the
-        same, and have one policy.
-
-        Args:
-            kept: What the round came to.
-            index: The round, counted from 0.
-            num_slots: Of its session.
-        """
-        plan = dropouts_of(self.config)(index, list(kept.cohort), num_slots)
-        for device, step in kept.silent.items():
-            if device in plan and not plan[device].answers(step):
-                continue
-            refuses = self._at_once(kept, step) if kept.refused is None else device in kept.refused
-            if not refuses:
-                yield device, step
-
-    def _at_once(self, kept: Kept, step: Step) -> bool:
-        ended = {one for one, since in kept.silent.items() if since.order <= step.order}
-        if step.stage is Stage.ADVERTISE or ended != set(kept.cohort):
-            return False
-        if (number := kept.place.round) is not None and number not in self.untold:
-            self.untold.append(number)
-        return True
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplayedPopulation:
-    """All devices of a run; a `Population`.
-
-    Attributes:
-        spec_of_run: The model, with the shapes of their data; None if nobody knows it.
-        number: How many train; None if they are those that the record has, and others.
-        kept: What the rounds came to, by number.
-        follower: Is told what the engine does.
-        measuring: Evaluates models; None if the data are not here.
-    """
-
-    spec_of_run: ModelSpec | None
-    number: int | None
     kept: Mapping[int, Kept]
-    follower: Follower
+    number: int | None = None
     measuring: SimulatedDevices | None = None
+    departures: list[tuple[str, str, Evidence]] = field(default_factory=list)
+    rounds: int = 0
+    untold: set[int] = field(default_factory=set)
+    clock: CpuClock = field(default_factory=CpuClock)
+    attackers: None = None
+    to_lose_fewer: str = ""
+    _next: int = 1
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether devices are machines of their own."""
+        return self.config.federation.devices == REMOTE
 
     @property
     def num_devices(self) -> int:
@@ -111,59 +131,43 @@ class ReplayedPopulation:
         return 1 + max((max(one.cohort, default=0) for one in self.kept.values()), default=0)
 
     def spec(self, config: RunConfig) -> ModelSpec:
-        """The model; see `Population`."""
-        return self.spec_of_run or ModelSpec(config.model.name, (), 0)
+        """Nobody asks for it: the engine is given the first model."""
+        return ModelSpec(config.model.name, (), 0)
 
     def keeps(self, begun: BegunRound) -> bool:
         """No: what the record has begun anew is played as it says."""
         del begun
         return False
 
-    def of_run(self, config: RunConfig, observer: Observer) -> "_Devices":
+    def of_run(self, config: RunConfig, observer: Observer) -> "ReplayedDevices":
         """The devices of the run; see `Population`."""
         del config, observer
-        return _Devices(self)
-
-
-@dataclass(slots=True, eq=False)
-class _Devices:
-    """Devices that answer as the record says; see `drawing.Devices`."""
-
-    of: ReplayedPopulation
-    clock: CpuClock = field(default_factory=CpuClock)
-    attackers: None = None
-    to_lose_fewer: str = ""
-    _next: int = 1
+        return self
 
     def num_others(self, without: AbstractSet[int], only: AbstractSet[int] | None = None) -> int:
         """How many there are; where nobody knows, enough unless the record repeats a round."""
-        if only is not None or self.of.number is not None:
-            return len(self.present(0, without, only))
-        return 0 if without & set(self._cohort) else _MANY
+        there = self.present(0, without, only)
+        is_known = only is not None or self.number is not None
+        return len(there) if is_known or without & set(self._invited) else _MANY
 
     def present(
         self, size: int, without: AbstractSet[int], only: AbstractSet[int] | None = None
     ) -> Indices:
         """All that there are; where nobody knows, those that the record has invited."""
         del size
-        if self.of.number is not None:
-            found = others(self.of.number, without)
-        else:
-            found = np.array(sorted(set(self._cohort) - without), np.int64)
-            found = found if only is None else np.array(sorted(only), np.int64)
-        return found if only is None else found[np.isin(found, list(only))]
+        there = range(self.number) if self.number is not None else only or self._invited
+        return np.array(
+            [one for one in sorted(there) if one not in without and (only is None or one in only)],
+            np.int64,
+        )
 
     @property
-    def _cohort(self) -> tuple[int, ...]:
-        kept = self.of.kept.get(self._next)
+    def _invited(self) -> tuple[int, ...]:
+        kept = self.kept.get(self._next)
         return () if kept is None else kept.cohort
 
     def begin(
-        self,
-        ids: Sequence[int],
-        round_index: int,
-        transcript: TranscriptWriter,
-        mark: Mark | None,
+        self, ids: Sequence[int], round_index: int, transcript: TranscriptWriter, mark: Mark | None
     ) -> None:
         """Nothing is gone on with."""
 
@@ -176,32 +180,97 @@ class _Devices:
         lying: Lying | None = None,
         lost: Sequence[LostSearch] = (),
     ) -> "_Cohort":
-        """Some of them."""
+        """Some of them, which must be those that the record has invited."""
         del training, told, lying, lost
-        kept = self.of.kept.get(round_index + 1)
+        kept = self.kept.get(round_index + 1)
         if kept is None:
             raise Stop
         self._next = round_index + 2
-        self.of.follower.drawn(kept, ids, round_index)
-        return _Cohort(ids, round_index, kept, self.of.follower)
+        if tuple(ids) != kept.cohort:
+            detail = f"round {round_index + 1} was begun with other devices than a run draws"
+            self.departures.append((_FALSE, detail, kept.place))
+        return _Cohort(ids, partial(self._answer, kept, round_index))
 
     def forget(self) -> None:
         """Nothing was asked for."""
 
     def evaluate(self, models: Sequence[Vector], round_number: int) -> Sequence[Measured] | None:
         """Measure models, if the data are here."""
-        measuring = self.of.measuring
-        return None if measuring is None else measuring.evaluate(models, round_number)
+        return None if self.measuring is None else self.measuring.evaluate(models, round_number)
+
+    def _answer(
+        self, kept: Kept, index: int, levels: Levels, models: Sequence[Vector]
+    ) -> SecureRoundResult:
+        """What a round came to, compared with what the engine announces in it."""
+        outcomes = kept.outcomes()
+        if not outcomes and not kept.is_interrupted:
+            raise Stop
+        self.rounds += 1
+        self._announced(kept, index, levels, models)
+        for device, step in self.unfounded(kept, index, len(levels.slots())):
+            where = f"{step.stage.name.lower()} of slot {step.slot}"
+            detail = f"device {device} did not answer ({where}), and by the settings it does"
+            self.departures.append(("answers.vanished", detail, kept.place))
+        if not outcomes:
+            return SecureRoundResult(lost_outcomes(levels, kept.slots, INTERRUPTED), None)
+        return SecureRoundResult(outcomes, kept.received / len(kept.cohort))
+
+    def _announced(self, kept: Kept, index: int, levels: Levels, models: Sequence[Vector]) -> None:
+        """Compare what a round announced with what follows from settings and sums."""
+        if kept.params is None:
+            return
+        shown, seed = kept.models(), kept.params.graph_seed
+        if not self.is_remote:
+            seed = Seeds(self.config.experiment.seed).digest(Purpose.GRAPH, round_index=index)
+        params = sessions_of(self.config).params_of_levels(levels, shown, seed)
+        one, other = (np.frombuffer(each, "<f4") for each in (shown, as_bytes(models)))
+        path, place = f"rounds[{index + 1}]", kept.place
+        self._compare(f"{path}.models", one, other, place, "model.unfounded")
+        self._compare(f"{path}.levels", kept.levels, levels, place)
+        self._compare(f"{path}.session", kept.params, params, place)
+
+    def _compare(
+        self, path: str, said: object, due: object, place: Evidence = _NOWHERE, rule: str = _FALSE
+    ) -> None:
+        """Note where two values differ; of an evaluation, the first place alone."""
+        found = list(_differences(said, due, path))
+        if isinstance(said, Evaluation):
+            is_near = all(_is_near(one, other) for _, one, other in found)
+            found, rule = found[:1], "run.rounding" if is_near else rule
+        self.departures += [(rule, _says(*one), place) for one in found]
+
+    def unfounded(self, kept: Kept, index: int, num_slots: int) -> Iterator[tuple[int, Step]]:
+        """Devices whose silence follows neither from the plan nor from a refusal, and since when.
+
+        What they refuse is known from the truth. Without it, all refuse at once: all are told the
+        same, and have one policy. None refuses an announcement: a run does not begin by settings
+        that its devices refuse. Of machines, nobody knows why they are silent.
+
+        Args:
+            kept: What the round came to.
+            index: The round, counted from 0.
+            num_slots: Of its session.
+        """
+        if self.is_remote:
+            return
+        plan = dropouts_of(self.config)(index, list(kept.cohort), num_slots)
+        for device, step in kept.silent.items():
+            if device in plan and not plan[device].answers(step):
+                continue
+            gone = {one for one, since in kept.silent.items() if since.order <= step.order}
+            at_once = step.stage is not Stage.ADVERTISE and gone == set(kept.cohort)
+            if kept.refused is None and at_once:
+                self.untold.add(index + 1)
+            elif device not in (kept.refused or ()):
+                yield device, step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cohort(Cohort):
-    """The devices of a round, which have answered as the record says."""
+    """The devices of a round, which answer at once."""
 
     ids: Sequence[int]
-    index: int
-    kept: Kept
-    follower: Follower
+    answer: Callable[[Levels, Sequence[Vector]], SecureRoundResult]
 
     @property
     def weights(self) -> Mapping[int, int]:
@@ -213,10 +282,4 @@ class _Cohort(Cohort):
     ) -> SecureRoundResult:
         """What the round came to; see `Cohort`."""
         del weighing
-        kept = self.kept
-        if kept.outcomes is None and not kept.is_interrupted:
-            raise Stop
-        self.follower.played(kept, levels, models, self.index)
-        if kept.outcomes is None:
-            return SecureRoundResult(lost_outcomes(levels, kept.slots, INTERRUPTED), None)
-        return SecureRoundResult(kept.outcomes, kept.received / len(kept.cohort))
+        return self.answer(levels, models)

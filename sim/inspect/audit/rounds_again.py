@@ -1,9 +1,16 @@
 """The rounds of a record played again, in their order, with what one round hands on to the next."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from tempfile import TemporaryFile
+from typing import TypeAlias
+
+import numpy as np
 
 from deltafl.protocol import wire as round_wire
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce
 from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.server import RoundServer
@@ -11,17 +18,37 @@ from deltafl.secagg import ClientId, DecodeError, FirstUse, SessionParams, SlotS
 from deltafl.secagg.states import Step
 from deltafl.secagg.wire import decode_open
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.server_replay import Departure, ServerReplay
+from deltafl.sim.inspect.audit.server_replay import ServerReplay
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
     Begin,
-    Closed,
     Message,
     Record,
     Resumed,
     RoundEnd,
     Sum,
 )
+
+Shelved: TypeAlias = Callable[[], bytes]
+"""Gives back what was put away."""
+
+
+class _Shelf:
+    """What is long, in a file without a name."""
+
+    def __init__(self) -> None:
+        self._file = TemporaryFile()  # noqa: SIM115 - closed once nobody can ask for anything
+        weakref.finalize(self, self._file.close)
+
+    def put(self, data: bytes) -> Shelved:
+        start, size = self._file.seek(0, os.SEEK_END), len(data)
+        self._file.write(data)
+
+        def back() -> bytes:
+            self._file.seek(start)
+            return self._file.read(size)
+
+        return back
 
 
 @dataclass(slots=True, eq=False)
@@ -31,28 +58,43 @@ class Kept:
     Attributes:
         cohort: The devices that it may have reached, ascending.
         place: Where it begins.
-        announced: What was announced; None if nothing was.
-        params: The session's parameters, likewise.
-        outcomes: What it came to, level by level; None where it was not played to its end.
+        levels: The levels that were announced; None if nothing was.
+        models: The models that were announced; nothing if none were.
+        params: The session's parameters; None if nothing was announced.
+        updates: By what it changed each level's model, float64; None where it did not. Empty where
+            it was not played to its end.
         slots: Of the sums that are recorded, indices into the session's slots.
         silent: Devices that did not answer in time, each with the first step that it missed.
         received: Bytes that devices sent.
-        lost: What earlier rounds over the model had revealed, with which it went on.
         is_interrupted: Whether it was lost because the server's process ended.
         refused: Devices that refused to answer; None where nobody knows.
     """
 
     cohort: tuple[int, ...]
     place: Evidence
-    announced: Announce | None = None
+    levels: Levels | None = None
+    models: Shelved = bytes
     params: SessionParams | None = None
-    outcomes: tuple[RoundOutcome, ...] | None = None
+    updates: Sequence[Shelved | None] = ()
     slots: list[int] = field(default_factory=list)
     silent: Mapping[int, Step] = field(default_factory=dict)
     received: int = 0
-    lost: Sequence[LostSearch] = ()
     is_interrupted: bool = True
     refused: frozenset[int] | None = None
+    _outcomes: Sequence[RoundOutcome] = ()  # without the updates
+
+    def shelve(self, outcomes: Sequence[RoundOutcome], put: Callable[[bytes], Shelved]) -> None:
+        """Keep what it came to, level by level; what is long is put away."""
+        updates = [one.update for one in outcomes]
+        self.updates = [None if one is None else put(one.tobytes()) for one in updates]
+        self._outcomes = [replace(one, update=None) for one in outcomes]
+
+    def outcomes(self) -> tuple[RoundOutcome, ...]:
+        """What it came to, level by level; nothing where it was not played to its end."""
+        return tuple(
+            one if update is None else replace(one, update=np.frombuffer(update()).copy())
+            for one, update in zip(self._outcomes, self.updates, strict=True)
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -61,20 +103,22 @@ class RoundsAgain:
 
     Attributes:
         keeps_cohort: Whether devices insist that nobody is lost after the first level.
+        played: How many rounds were played to their ends.
+        sums: How many sums were learnt again.
+        kept: What the rounds came to, by number.
     """
 
     keeps_cohort: bool
-    rounds: int = 0
     played: int = 0
     sums: int = 0
     kept: dict[int, Kept] = field(default_factory=dict)
+    _shelf: _Shelf = field(default_factory=_Shelf)
     _kept: Kept = field(default_factory=lambda: Kept((), Evidence()))  # of the last round
-    _begin: Begin | None = None
+    _is_begun: bool = False  # and nothing of it was sent
     _replay: ServerReplay | None = None
-    _envelope: Announce | None = None
-    _starts: dict[int, int | None] = field(default_factory=dict)
+    _starts: dict[int, int] = field(default_factory=dict)
     _directory: FirstUse = field(default_factory=FirstUse)
-    _lost: tuple[bytes, tuple[int, ...], tuple[LostSearch, ...]] | None = None
+    _lost: dict[tuple[bytes, tuple[int, ...]], Sequence[LostSearch]] = field(default_factory=dict)
 
     def learnt(self, slot: int) -> SlotSum | None:
         """The sum of a slot, if the server has just learnt it."""
@@ -82,8 +126,12 @@ class RoundsAgain:
         revealed = None if replay is None or replay.lost_track else replay.server.revealed
         return revealed if revealed is not None and revealed.slot == slot else None
 
-    def take(self, record: Record, data: bytes = b"") -> Iterator[Departure]:
+    def take(
+        self, record: Record, data: bytes = b""
+    ) -> Iterator[tuple[str, str, *tuple[Evidence, ...]]]:
         """Take a record, in its order; what an honest server does otherwise.
+
+        It yields the rule that is broken, what there is, and where, if not at this record.
 
         Args:
             record: The record.
@@ -91,104 +139,74 @@ class RoundsAgain:
         """
         match record:
             case Begin():
-                self._begin, self._replay = record, None
-                self._kept = self.kept[record.round] = Kept(record.cohort, _place(record))
-                self.rounds += 1
-            case Message():
-                place = Evidence(record.round, record.number)
-                if record.size and not data:  # it is not kept
-                    self._begin = self._replay = None
-                elif record.sent:
-                    if self._replay is None and self._begin is not None:
-                        yield from self._open(data, place)
-                    if self._replay is not None:
-                        yield from self._replay.sent(record.peer, data, place)
-                elif self._replay is not None:
-                    self._kept.received += len(data)
-                    yield from self._replay.received(record.peer, data, place)
-            case Closed():
-                if self._replay is not None:
-                    yield from self._replay.closed(_place(record))
+                self._is_begun, self._replay = True, None
+                self._kept = self.kept[record.round] = Kept(
+                    record.cohort, Evidence(record.round, record.number)
+                )
+            case Message() if record.size and not data:  # it is not kept
+                self._is_begun, self._replay = False, None
+            case Message() if record.sent and self._is_begun:
+                self._is_begun = False
+                yield from self._open(data)
+            case Message() if not record.sent:
+                self._kept.received += len(data)
             case Sum():
-                if self._replay is not None:
-                    self._kept.slots.append(record.slot)
-                    departures = list(self._replay.learnt(record, _place(record)))
-                    self.sums += not departures and not self._replay.lost_track
-                    yield from departures
-            case RoundEnd():
-                yield from self._ended(record)
+                self._kept.slots.append(record.slot)
             case Resumed():
                 self._directory = FirstUse()
+        if self._replay is not None:
+            departures = list(self._replay.take(record, data))
+            self.sums += isinstance(record, Sum) and not (departures or self._replay.lost_track)
+            yield from departures
+        if isinstance(record, RoundEnd):
+            self._end(record.aborted)
 
-    def _open(self, data: bytes, place: Evidence) -> Iterator[Departure]:
-        begin, self._begin = self._begin, None
+    def _open(self, data: bytes) -> Iterator[tuple[str, str]]:
+        kept = self._kept
         try:
             envelope = round_wire.decode(data)
         except DecodeError:  # the check of what is no message says so
             return
-        if begin is None or not isinstance(envelope, Announce):
-            yield Departure("messages.untimely", "a round begins without an announcement", place)
+        if not isinstance(envelope, Announce):
+            yield "messages.untimely", "a round begins without an announcement"
             return
+        models, ids = envelope.models, map(ClientId, kept.cohort)
         try:
             params = decode_open(envelope.session).params
-            lost: Sequence[LostSearch] = ()
-            if self._lost is not None and self._lost[:2] == (envelope.models, begin.cohort):
-                lost = self._lost[2]
             server = RoundServer(
-                envelope.levels,
-                envelope.models,
-                params,
-                [ClientId(i) for i in begin.cohort],
+                *(envelope.levels, models, params, ids),
                 self._directory if params.signed else None,
                 keeps_cohort=self.keeps_cohort,
-                lost=lost,
+                lost=self._lost.get((models, kept.cohort), ()),
             )
         except (DecodeError, UsageError) as error:
-            yield Departure("session.impossible", f"no server announces this: {error}", place)
+            yield "session.impossible", f"no server announces this: {error}"
             return
-        yield from self._started(envelope, place)
-        self._begin, kept = begin, self._kept
-        kept.announced, kept.params, kept.lost = envelope, params, lost
-        self._replay = ServerReplay(server, params, frozenset(begin.cohort))
-        self._envelope = envelope
-
-    def _started(self, envelope: Announce, place: Evidence) -> Iterator[Departure]:
-        """Where a search may start: nowhere in particular, or at the threshold before."""
         for level, config in enumerate(envelope.levels.rounds):
             known = self._starts.get(level, config.warm_start)
             if config.warm_start not in (None, known):
                 detail = f"its search starts at {config.warm_start}, and the last ended at {known}"
-                yield Departure("question.unfounded", detail, place)
+                yield "question.unfounded", detail
+        kept.levels, kept.params, kept.models = envelope.levels, params, self._shelf.put(models)
+        self._replay = ServerReplay(server, params, frozenset(kept.cohort))
 
-    def _ended(self, record: RoundEnd) -> Iterator[Departure]:
-        replay, envelope, begin = self._replay, self._envelope, self._begin
-        self._lost, starts, self._starts = None, self._starts, {}
-        if replay is None or envelope is None or begin is None:
-            self._kept.is_interrupted = False
-            return
-        if record.aborted == INTERRUPTED:
-            detail = "it was ended by a server that says that it did not come to its end"
-            yield Departure("round.given-up", detail, _place(record))
-            return
-        kept = self._kept
-        kept.is_interrupted, kept.silent = False, replay.silent
-        yield from replay.ended(record.aborted, _place(record))
-        outcomes = replay.server.outcomes
-        if replay.lost_track or outcomes is None:
+    def _end(self, aborted: str) -> None:
+        """Keep what the round came to, and what the next one may go on with."""
+        kept, replay = self._kept, self._replay
+        self._lost, starts, self._starts = {}, self._starts, {}
+        kept.is_interrupted = aborted == INTERRUPTED
+        if replay is None or replay.lost_track or (outcomes := replay.server.outcomes) is None:
             return
         self.played += 1
-        kept.outcomes = outcomes
+        kept.silent = replay.silent
+        kept.shelve(outcomes, self._shelf.put)
         self._starts = starts
-        for level, (config, one) in enumerate(zip(envelope.levels.rounds, outcomes, strict=True)):
-            found = one.search
+        for level, one in enumerate(outcomes):
+            found, grid = one.search, replay.server.levels.rounds[level].search.grid
             if found is None or found.tail is None or one.aborted is not None:
                 continue
             if found.eta:  # 0 keeps all, and is no place to search from
-                self._starts[level] = config.search.grid.tick(found.eta)[0]
+                self._starts[level] = grid.tick(found.eta)[0]
         searches = tuple(one.lost for one in outcomes if one.lost is not None)
         if len(searches) == len(outcomes):
-            self._lost = envelope.models, begin.cohort, searches
-
-
-def _place(record: Begin | Sum | RoundEnd | Closed) -> Evidence:
-    return Evidence(record.round, record.number)
+            self._lost = {(kept.models(), kept.cohort): searches}

@@ -11,13 +11,13 @@ what the run says, and it is compared as far as that goes.
 
 import contextlib
 import json
-import math
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -27,32 +27,27 @@ from deltafl.fl.data.registry import FORMATS
 from deltafl.fl.errors import DataError
 from deltafl.fl.registry import OWN
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.levels import Levels
 from deltafl.secagg.states import Stage
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.backends.choice import Choice, open_backend
 from deltafl.sim.cohort.hardware import usable_cores
-from deltafl.sim.cohort.masked import as_bytes
-from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.data.dataset import dataset_digest
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.replayed_devices import ReplayedPopulation, Silences
+from deltafl.sim.inspect.audit.replayed_devices import ReplayedDevices, disagreements
 from deltafl.sim.inspect.audit.rounds_again import Kept
-from deltafl.sim.inspect.audit.server_replay import Departure
 from deltafl.sim.record.checkpoint import read_checkpoint, read_state
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.events import Event, read_events, to_json
 from deltafl.sim.record.record import SUMMARY, VERSIONS, Record, saved_rounds
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.versions import NAMES_OF_VERSIONS, versions_now
-from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.run.engine import Stop, play
 from deltafl.sim.run.experiment import Subject, keep_models, subject_of, write_bundle
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import SimulatedDevices, first_model
 from deltafl.sim.run.summary import DataSize, summarise_experiment, summarise_run
-from deltafl.sim.settings.config import PRIVATE, REFERENCE, REMOTE, RunConfig
+from deltafl.sim.settings.config import PRIVATE, REFERENCE, RunConfig
 
 _TIMES: Final = frozenset({"train_cpu_s", "protocol_cpu_s", "wall_s", "stage_s"})
 """Of an event: what no replay can have as well."""
@@ -61,9 +56,9 @@ _STAGES: Final = frozenset(stage.name.lower() for stage in Stage)
 _LONGEST_S: Final = 1e9
 
 _MEMORY: Final = "peak_memory_mb"  # of a summary, likewise
-_SHOWN: Final = 60  # characters of a value
-_ROUNDING: Final = 1e-4  # by which processors differ, of a number or of 1
 _ABOUT: Final = ("data", "data_sha256", "scaled", "bytes")  # of a bundle, where the data are not
+
+_Row: TypeAlias = Event | Evaluation
 
 
 class Unplayable(Exception):
@@ -71,30 +66,17 @@ class Unplayable(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class RunReplay:
-    """A run played again.
+class RunReplay(ReplayedDevices):
+    """A run played again, with its devices.
 
     Attributes:
-        config: Its settings.
-        kept: What its rounds came to, by number.
         data: Where its data are, if the auditor says so.
-        departures: What the engine does otherwise than the record says.
         passed_over: What was not compared, phrases.
-        rounds: How many rounds the engine played.
-        is_finished: Whether the run has a summary.
     """
 
-    config: RunConfig
-    kept: Mapping[int, Kept]
     data: Path | None = None
-    departures: list[Departure] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
-    rounds: int = 0
-    is_finished: bool = False
-    _silences: Silences = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._silences = Silences(self.config)
+    _is_finished: bool = False
 
     def compare(self, theirs: Record) -> None:
         """Play the run, and compare what it writes with a record.
@@ -103,62 +85,45 @@ class RunReplay:
             Unplayable: it cannot be played again.
             UserError: what it says of itself cannot be read.
         """
-        config, self.is_finished = self.config, theirs.json(SUMMARY) is not None
+        config, there = self.config, RunDirectory(theirs.path.parent)
         if config.federation.algorithm in (OWN, PRIVATE + OWN):
             raise Unplayable("its strategy is its owner's own code, which an audit does not run")
+        self._is_finished = theirs.json(SUMMARY) is not None
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            there = RunDirectory(theirs.path.parent)
             subject, stored = self._subject(), self._stored(there)
             spec = subject.spec(config) if subject else self._spec(stored)
-            said = self._versions(theirs, subject, spec)
-            number = len(subject.dataset.train) if subject else self._number(theirs)
-            measuring = self._measuring(subject, said, stack)
-            model = self._first(spec)
-            directory = RunDirectory(Path(folder) / "again")
+            versions, model = self._versions(theirs, subject, spec), self._first(spec)
+            self.number = len(subject.dataset.train) if subject else self._number(theirs)
+            self.measuring = self._measuring(subject, versions, stack)
+            here = RunDirectory(Path(folder) / "again")
             quiet = replace(config, privacy=replace(config.privacy, truth=False))
-            ours = stack.enter_context(directory.claim(quiet, resume=False))
-            population = ReplayedPopulation(spec, number, self.kept, self, measuring)
-            self._play(quiet, directory, ours, population, model)
-            if rounds := self._silences.untold:
-                self.passed_over.append(
-                    f"why all devices that were left fell silent at once, in rounds {rounds}: "
-                    "without a truth file, nobody can tell whether they refused"
-                )
-            self._events(read_events(theirs), read_events(ours))
-            if subject or self._is_remote:
-                for theta in config.federation.thetas:
-                    both = (read_evaluations(one, theta) for one in (theirs, ours))
-                    self._evaluations(*map(list, both))
-            if not self._states(theirs, ours) or stored is None or spec is None:
+            ours = stack.enter_context(here.claim(quiet, resume=False))
+            self._play(partial(play, quiet, here, ours, self, Several(()), model=model))
+            self._written(theirs, ours, is_measured=bool(subject) or self.is_remote)
+            saved = saved_rounds(theirs)
+            if not saved or saved != saved_rounds(ours) or stored is None or spec is None:
                 return
             if subject:
-                keep_models(config, directory, ours, subject, said)
+                keep_models(config, here, ours, subject, versions)
             else:
                 about = {n: stored.provenance[n] for n in _ABOUT if n in stored.provenance}
-                write_bundle(config, directory, ours, spec, stored.scale, about)
-            self._models(there, directory)
+                write_bundle(config, here, ours, spec, stored.scale, about)
+            one, other = (sha256(each.bundle.read_bytes()).hexdigest() for each in (there, here))
+            self._compare(f"SHA-256 of {there.bundle.name}", one, other)
 
-    def _play(
-        self,
-        config: RunConfig,
-        directory: RunDirectory,
-        ours: Record,
-        population: ReplayedPopulation,
-        model: Vector | None,
-    ) -> None:
+    def _play(self, go_on: Callable[[], None]) -> None:
         """Play as far as the record goes; a run that gave up may have been resumed."""
         before = -1
-        while before < self.rounds:
-            before = self.rounds
-            with contextlib.suppress(RunError):
-                try:
-                    play(config, directory, ours, population, Several(()), model=model)
-                except Stop:
-                    return
-
-    @property
-    def _is_remote(self) -> bool:
-        return self.config.federation.devices == REMOTE
+        with contextlib.suppress(Stop):
+            while before < self.rounds:
+                before = self.rounds
+                with contextlib.suppress(RunError):
+                    go_on()
+        if self.untold:
+            self.passed_over.append(
+                "why all devices that were left fell silent at once: without a truth file, nobody "
+                f"can tell whether they refused (rounds {sorted(self.untold)})"
+            )
 
     def _subject(self) -> Subject | None:
         """What was trained on which data; None unless both can be had without the run's files."""
@@ -166,15 +131,15 @@ class RunReplay:
         parts = config.model.name, config.training.loss, config.training.optimizer
         name = data.source if data.format == "auto" else data.format
         is_made = name in FORMATS and not FORMATS[name].needs
-        if self._is_remote:
-            self.passed_over.append(
+        if self.is_remote:
+            why = (
                 "devices on machines: what they draw, whether they could have answered, and what "
                 "they were told beside messages, which the graph's seed is a digest of"
             )
         elif OWN in parts or config.own.paths:
-            self.passed_over.append("evaluations: they take its owner's own code, which is not run")
+            why = "evaluations: they take its owner's own code, which is not run"
         elif data.vectors or not (is_made or self.data):
-            self.passed_over.append(
+            why = (
                 f"evaluations: the data are in {data.source!r}, and no file is opened because a "
                 "record names it (--data)"
             )
@@ -184,20 +149,18 @@ class RunReplay:
             try:
                 return subject_of(replace(config, data=data)).suited(config)
             except (UserError, DataError) as error:
-                self.passed_over.append(f"evaluations: {error}")
+                why = f"evaluations: {error}"
+        self.passed_over.append(why)
         return None
 
     def _stored(self, there: RunDirectory) -> Stored | None:
         """The models that a finished run hands on, with the shapes of what they take."""
-        if not there.bundle.exists():
-            if self.is_finished:
-                detail = f"it has no {there.bundle.name}, which a finished run writes"
-                self.depart("record.disagrees", detail, Evidence())
+        if not self._is_finished and not there.bundle.exists():
             return None
         try:
             return read_stored(there.bundle)
         except DataError as error:
-            self.depart("record.disagrees", str(error), Evidence())
+            self.departures.append(("record.disagrees", str(error), Evidence()))
             return None
 
     def _spec(self, stored: Stored | None) -> ModelSpec | None:
@@ -209,34 +172,28 @@ class RunReplay:
 
     def _number(self, theirs: Record) -> int | None:
         """How many simulated devices train, by the first evaluation; None if that does not say."""
-        if self._is_remote or self.config.attackers.lie:
+        if self.is_remote or self.config.attackers.lie:
             return None
         first = next(read_evaluations(theirs), None)
         return None if first is None else len(first.train)
 
     def _versions(
         self, theirs: Record, subject: Subject | None, spec: ModelSpec | None
-    ) -> dict[str, object]:
+    ) -> Mapping[str, object]:
         """What the run says of its software and its data; what is here is compared with it."""
         said = theirs.json(VERSIONS) or {}
-        if strange := sorted(said.keys() - NAMES_OF_VERSIONS):
-            detail = f"the versions have {strange[0]} = {_short(said[strange[0]])}"
-            self.depart("record.disagrees", f"{detail}, which no run writes", Evidence())
-        digest = None
+        due = {name: said[name] for name in said.keys() & NAMES_OF_VERSIONS}
         if subject is not None:
-            digest = dataset_digest(subject.dataset)
-        elif self._is_remote and spec is not None:
-            digest = spec.shapes_sha256
-        if digest is not None and said.get("data_sha256") != digest:
-            detail = f"the versions have data_sha256 = {str(said.get('data_sha256'))[:64]}"
-            self.depart("record.disagrees", f"{detail}, and it is {digest}", Evidence())
-            said = {**said, "data_sha256": digest}
-        now = versions_now(torch.device("cpu"), {}, "")
-        others = [one for one in now if one != "data_sha256" and said.get(one) != now[one]]
+            due["data_sha256"] = dataset_digest(subject.dataset)
+        elif self.is_remote and spec is not None:
+            due["data_sha256"] = spec.shapes_sha256
+        self._compare("versions", said, due)
+        now = versions_now(torch.device("cpu"), {}, str(due.get("data_sha256")))
+        others = [one for one in now if str(due.get(one)) != now[one]]
         if others:
-            each = ", ".join(f"{one} {_short(said.get(one))} ({now[one]} here)" for one in others)
+            each = ", ".join(f"{one} {due.get(one)!r:.60} ({now[one]} here)" for one in others)
             self.passed_over.append(f"last bits of evaluations: the run says that it had {each}")
-        return said
+        return due
 
     def _measuring(
         self, subject: Subject | None, said: Mapping[str, object], stack: contextlib.ExitStack
@@ -253,128 +210,43 @@ class RunReplay:
         stack.callback(opened.close)
         return SimulatedDevices(self.config, subject.dataset, opened, None)
 
-    def _first(self, spec: ModelSpec | None) -> Vector | None:
+    def _first(self, spec: ModelSpec | None) -> Vector:
         """The first model: as it was announced, once it is compared with that of the settings."""
-        kept = self.kept.get(1)
-        shown = None
-        if kept is not None and kept.announced is not None:
-            shown = np.frombuffer(kept.announced.models, "<f4").astype(np.float32)
-        try:
-            due = None if spec is None else first_model(self.config, spec)
-        except ValueError as error:
-            due, detail = None, f"its settings and shapes lead to no first model: {error}"
-            self.depart("record.disagrees", detail, Evidence())
-        if due is None:
-            if shown is None:
+        kept = self.kept.get(1, Kept((), Evidence()))
+        shown = np.frombuffer(kept.models(), "<f4").astype(np.float32)
+        if spec is None:
+            if not shown.size:
                 raise Unplayable("nothing says what its first model is")
             self.passed_over.append("the first model: what it is built of is not here")
             return shown
-        if shown is None or kept is None or shown.tobytes() == due.tobytes():
+        due = first_model(self.config, spec)
+        if not shown.size:
             return due
-        what, said, wanted = next(_differences(shown, due, "rounds[1].models"))
-        is_near = shown.shape == due.shape and np.allclose(shown, due, _ROUNDING, _ROUNDING)
-        detail = f"{what} = {_short(said)} was announced, and is {_short(wanted)}"
-        self.depart("run.rounding" if is_near else "model.first-differs", detail, kept.place)
-        return shown if shown.shape == due.shape else due
+        is_alike = shown.shape == due.shape
+        is_near = is_alike and np.allclose(shown, due, self.rounding, self.rounding)
+        rule = "run.rounding" if is_near else "model.first-differs"
+        self._compare("rounds[1].models", shown, due, kept.place, rule)
+        return shown if is_alike else due
 
-    def depart(self, rule: str, detail: str, place: Evidence) -> None:
-        """Note what is otherwise."""
-        self.departures.append(Departure(rule, detail, place))
+    def _written(self, theirs: Record, ours: Record, *, is_measured: bool) -> None:
+        """Compare what is written of rounds."""
+        both = theirs, ours
+        self._table("events", *(list(map(_untimed, read_events(record))) for record in both))
+        for theta in self.config.federation.thetas if is_measured else ():
+            self._table("evaluations", *(list(read_evaluations(one, theta)) for one in both))
+        for number in sorted({*saved_rounds(theirs)} & {*saved_rounds(ours)}):
+            said, due = (_state(record, number) for record in both)
+            self._compare(f"checkpoint[{number}]", said, due, Evidence(number))
 
-    def drawn(self, kept: Kept, ids: Sequence[int], index: int) -> None:
-        """The engine draws these devices; see `Follower`."""
-        if tuple(ids) != kept.cohort:
-            detail = f"round {index + 1} was begun with other devices than a run draws"
-            self.depart("record.disagrees", detail, kept.place)
-
-    def played(self, kept: Kept, levels: Levels, models: Sequence[Vector], index: int) -> None:
-        """The engine announces this to them; see `Follower`."""
-        self.rounds += 1
-        for rule, detail in self._announced(kept, levels, models, index):
-            self.depart(rule, detail, kept.place)
-        if self._is_remote:
-            return
-        for device, step in self._silences.unfounded(kept, index, len(levels.slots())):
-            where = f"{step.stage.name.lower()} of slot {step.slot}"
-            detail = f"device {device} did not answer ({where}), and by the settings it does"
-            self.depart("answers.vanished", detail, kept.place)
-
-    def _announced(
-        self, kept: Kept, levels: Levels, models: Sequence[Vector], index: int
-    ) -> Iterator[tuple[str, str]]:
-        """What of a round's announcement does not follow from settings and sums."""
-        if kept.announced is None or kept.params is None:
-            return
-        path, seed = f"rounds[{index + 1}]", kept.params.graph_seed
-        shown, led_to = (
-            np.frombuffer(one, "<f4") for one in (kept.announced.models, as_bytes(models))
-        )
-        for what, said, wanted in _differences(shown, led_to, f"{path}.models"):
-            detail = f"{what} = {_short(said)} was announced, and is {_short(wanted)}"
-            yield "model.unfounded", detail
-        if not self._is_remote:
-            seed = Seeds(self.config.experiment.seed).digest(Purpose.GRAPH, round_index=index)
-        params = sessions_of(self.config).params_of_levels(levels, kept.announced.models, seed)
-        in_levels = list(_differences(kept.announced.levels, levels, f"{path}.levels"))
-        in_session = _differences(kept.params, params, f"{path}.session")
-        for what, said, due in in_levels or in_session:  # the session follows from the levels
-            yield (
-                "record.disagrees",
-                f"{what} = {_short(said)} was announced, and is {_short(due)}",
-            )
-
-    def _events(self, theirs: Sequence[Event], ours: Sequence[Event]) -> None:
-        for one, other in zip(theirs, ours, strict=False):
-            number = other["round"]
-            place = Evidence(number if isinstance(number, int) else None)
-            for path, said, due in _differences(_untimed(one), _untimed(other), ""):
-                detail = f"the event of round {number} says {path} = {_short(said)}"
-                self.depart("record.disagrees", f"{detail}, and it is {_short(due)}", place)
-            for path, value in _no_times(one):
-                detail = f"the event of round {number} says {path} = {_short(value)}"
-                self.depart("record.disagrees", f"{detail}, and it is a time in seconds", place)
-        self._count("events", len(theirs), len(ours))
-
-    def _evaluations(self, theirs: Sequence[Evaluation], ours: Sequence[Evaluation]) -> None:
-        for one, other in zip(theirs, ours, strict=False):
-            different = list(_differences(one, other, f"evaluations[{other.round}]"))
-            is_near = all(_is_near(said, due) for _, said, due in different)
-            for path, said, due in different[:1]:
-                detail = f"it says {path} = {_short(said)}, and it is {_short(due)}"
-                more = f" ({len(different)} values differ)" if len(different) > 1 else ""
-                rule = "run.rounding" if is_near else "record.disagrees"
-                self.depart(rule, f"{detail}{more}", Evidence(other.round))
-        self._count("evaluations", len(theirs), len(ours))
-
-    def _count(self, what: str, said: int, due: int) -> None:
-        """Compare how many there are; a run that was stopped may lack the last one."""
-        is_whole = all(one.outcomes or one.is_interrupted for one in self.kept.values())
-        if is_whole and said != due and (self.is_finished or said != due - 1):
-            detail = f"it has {said} {what}, and a run has {due}"
-            self.depart("record.disagrees", detail, Evidence())
-
-    def _states(self, theirs: Record, ours: Record) -> bool:
-        """Compare what is saved of the last rounds; whether both were saved after the same."""
-        said, due = ({n: read_state(one, n) for n in saved_rounds(one)} for one in (theirs, ours))
-        for number in sorted(said.keys() & due.keys()):
-            one, other = (dict(state) for state in (said[number], due[number]))
-            for name in ("record_rows", "record_digest"):  # times are in the record, too
-                other[name] = one.get(name, np.zeros(0))
-            for path, value, wanted in _differences(one, other, f"checkpoint[{number}]"):
-                detail = f"it says {path} = {_short(value)}, and it is {_short(wanted)}"
-                self.depart("record.disagrees", detail, Evidence(number))
-            mark = read_checkpoint(theirs, number).mark
-            if (found := theirs.chain.mark_at(mark.num_frames).digest) != mark.digest:
-                detail = f"it says checkpoint[{number}].record_digest = {mark.digest.hex()}"
-                detail = f"{detail}, and it is {found.hex()}"
-                self.depart("record.disagrees", detail, Evidence(number))
-        return bool(said) and said.keys() == due.keys()
-
-    def _models(self, theirs: RunDirectory, ours: RunDirectory) -> None:
-        said, due = (sha256(one.bundle.read_bytes()).hexdigest() for one in (theirs, ours))
-        if said != due:
-            detail = f"{theirs.bundle.name} has SHA-256 {said}, and a run writes {due}"
-            self.depart("record.disagrees", detail, Evidence())
+    def _table(self, what: str, said: Sequence[_Row], due: Sequence[_Row]) -> None:
+        """Compare what is there of each round; a run that was stopped may lack the last one."""
+        for one, other in zip(said, due, strict=False):
+            number = cast(int, other.round if isinstance(other, Evaluation) else other["round"])
+            self._compare(f"{what}[{number}]", one, other, Evidence(number))
+        is_whole = all(one.updates or one.is_interrupted for one in self.kept.values())
+        may_lack = 0 if self._is_finished else 1
+        if is_whole and not 0 <= len(due) - len(said) <= may_lack:
+            self._compare(f"the number of {what}", len(said), len(due))
 
 
 def summary_differs(directory: RunDirectory, arms: Sequence[RunConfig]) -> Iterator[str]:
@@ -396,65 +268,27 @@ def summary_differs(directory: RunDirectory, arms: Sequence[RunConfig]) -> Itera
         with own.read() as record:
             runs.append(summarise_run(arm, record, of_data))
     due = json.loads(json.dumps(to_json(summarise_experiment(runs))))
-    known = {name: value for name, value in said.items() if name != _MEMORY}
-    due.pop(_MEMORY, None)
-    for path, value, wanted in _differences(known, due, ""):
-        path = path.removeprefix(".")
-        yield f"the summary says {path} = {_short(value)}, and it is {_short(wanted)}"
+    unknown = {_MEMORY: said[_MEMORY]} if _MEMORY in said else {}
+    yield from disagreements("summary", said, due | unknown)
+
+
+def _state(record: Record, number: int) -> Mapping[str, object]:
+    """What is saved of a round; in place of a mark of the record, whether it is one."""
+    mark = read_checkpoint(record, number).mark
+    is_mark = record.chain.mark_at(mark.num_frames) == mark  # times are in the record, too
+    return {**read_state(record, number), "record_rows": None, "record_digest": is_mark}
 
 
 def _untimed(event: Event) -> Event:
-    return {name: value for name, value in event.items() if name not in _TIMES}
+    """An event without what no replay can have as well."""
+    return {
+        name: "a time" if name in _TIMES and _is_time(name, value) else value
+        for name, value in event.items()
+    }
 
 
-def _no_times(event: Event) -> Iterator[tuple[str, object]]:
-    """What an event says of times that can be none."""
-    stages = event.get("stage_s")
-    if not isinstance(stages, dict) or stages.keys() - _STAGES:
-        yield "stage_s", stages
-    for name in sorted(_TIMES - {"stage_s"}):
-        value = event.get(name)
-        if type(value) not in (int, float) or not 0 <= value <= _LONGEST_S:  # type: ignore[operator]
-            yield name, value
-
-
-def _differences(said: object, due: object, path: str) -> Iterator[tuple[str, object, object]]:
-    """Where two values differ: the path, and what each has there."""
-    parts: Iterable[tuple[str, object, object]]
-    if is_dataclass(said) and type(said) is type(due):
-        parts = [
-            (f".{f.name}", getattr(said, f.name), getattr(due, f.name))
-            for f in fields(said)
-            if f.init
-        ]
-    elif isinstance(said, Mapping) and isinstance(due, Mapping):
-        names = sorted({*said, *due}, key=str)
-        parts = [(f".{name}", said.get(name), due.get(name)) for name in names]
-    elif isinstance(said, list | tuple) and isinstance(due, list | tuple) and len(said) == len(due):
-        parts = [(f"[{n}]", *both) for n, both in enumerate(zip(said, due, strict=True))]
-    elif isinstance(said, np.ndarray) and isinstance(due, np.ndarray):
-        if (said.dtype, said.shape) != (due.dtype, due.shape):
-            yield path, said, due
-        elif said.tobytes() != due.tobytes():
-            same = said.reshape(-1).view(np.uint8) == due.reshape(-1).view(np.uint8)
-            at = int(np.flatnonzero(~same)[0]) // said.itemsize
-            where = f"{path}[{at}]" if said.ndim else path
-            yield where, said.reshape(-1)[at], due.reshape(-1)[at]
-        return
-    else:
-        if said != due or type(said) is not type(due):
-            yield path.removeprefix("."), said, due
-        return
-    for name, one, other in parts:
-        yield from _differences(one, other, f"{path}{name}")
-
-
-def _is_near(said: object, due: object) -> bool:
-    """Whether two numbers differ as much as processors do."""
-    is_float = isinstance(said, float) and isinstance(due, float)
-    return is_float and math.isclose(said, due, rel_tol=_ROUNDING, abs_tol=_ROUNDING)  # type: ignore[arg-type]
-
-
-def _short(value: object) -> str:
-    text = repr(value.item() if isinstance(value, np.generic) else value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+def _is_time(name: str, value: object) -> bool:
+    """Whether it can be a time in seconds, or one for each stage."""
+    if name == "stage_s":
+        return isinstance(value, dict) and value.keys() <= _STAGES
+    return type(value) in (int, float) and 0 <= value <= _LONGEST_S  # type: ignore[operator]

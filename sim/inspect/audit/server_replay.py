@@ -4,54 +4,72 @@ It must send what the record says that it sent, learn what it says that it learn
 says. What it does otherwise is a departure, of a rule that follows from what is different.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
-from typing import Final, TypeAlias
+from itertools import islice
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.configuration import UPDATE_SLOT
-from deltafl.protocol.messages import Announce, Ask, Envelope
+from deltafl.protocol.messages import Announce, Envelope
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId, DecodeError, SessionParams, SlotSum
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import EncodingError
-from deltafl.secagg.messages import (
-    AdvertiseKeys,
-    ConsistencyCheck,
-    ConsistencySignature,
-    OpenSlot,
-    Outgoing,
-    RosterMessage,
-    ShareDelivery,
-    UnmaskRequest,
-)
+from deltafl.secagg.messages import ConsistencySignature, Outgoing, UnmaskRequest
 from deltafl.secagg.messages import Message as SessionMessage
 from deltafl.secagg.states import Step
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.record.transcript import Sum, sum_sha256
+from deltafl.sim.record.transcript import Closed, Message, Record, RoundEnd, Sum, sum_sha256
 
 _SHOWN: Final = 5  # devices that are named
 
+_Fields: TypeAlias = dict[str, Any]
+"""What a message says, by the names of its fields; `type` is its own."""
 
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """What an honest party does otherwise.
+_Found: TypeAlias = Iterator[tuple[str, str]]
+"""What honest parties do otherwise: the rule that is broken, and in a sentence what there is."""
 
-    Attributes:
-        rule: That is broken.
-        detail: What is there, and what should be: one sentence.
-        place: Where.
-    """
+_Departures: TypeAlias = Iterator[tuple[str, str, *tuple[Evidence, ...]]]
+"""The same, and where that is, if it is not at the record that is taken."""
 
-    rule: str
-    detail: str
-    place: Evidence
+_Signature: TypeAlias = tuple[int, int, bytes]  # of a device, for a slot
+
+_DIFFERENT: Final = {
+    "type": ("messages.untimely", "was sent {said} where {due} was due"),
+    "slot": ("messages.untimely", "was sent a message about slot {said}, where {due} is the next"),
+    "models": ("broadcast.announcement", "was sent another model"),
+    "levels": ("broadcast.announcement", "was told other settings of the round"),
+    "session": ("broadcast.announcement", "was told other parameters of the session"),
+    "question": ("question.unfounded", "was asked {said}, where the sums lead to {due}"),
+    "keys": ("keys.substituted", "was shown other keys than its neighbours sent"),
+    "boxes": ("boxes.exchanged", "was sent other boxes than devices have sealed for it"),
+}
+"""Of fields that are compared as they are: the rule, and what was otherwise."""
 
 
-_Found: TypeAlias = Iterator[tuple[str, str]]  # rule and detail
+def _fields_of(message: Envelope | SessionMessage) -> _Fields:
+    """What a message says, by the names of its fields."""
+    said = {one.name: getattr(message, one.name) for one in fields(message)}
+    return {"type": type(message).__name__, **said}
+
+
+def different(
+    expected: SessionMessage | _Fields, actual: SessionMessage | _Fields
+) -> Iterator[tuple[str, Any, Any]]:
+    """In which fields two messages differ, if they are about the same, and what each has there."""
+    due, said = (one if isinstance(one, dict) else _fields_of(one) for one in (expected, actual))
+    for name in {**due, **said}:
+        both = due.get(name), said.get(name)
+        one, other = (v.tobytes() if isinstance(v, np.ndarray) else v for v in both)
+        if one != other:
+            yield name, one, other
+            if name in ("type", "slot", "roster"):
+                return
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +82,7 @@ class ServerReplay:
     Attributes:
         server: The server; it has not been started.
         params: Of its session.
+        cohort: Who may be invited.
         lost_track: Whether the rest of the round is passed over.
         silent: Devices that did not answer in time, each with the first step that it missed.
     """
@@ -75,349 +94,227 @@ class ServerReplay:
     silent: dict[int, Step] = field(default_factory=dict)
     _due: Outgoing = field(default_factory=dict)
     _sent: set[int] = field(default_factory=set)
-    _ever: set[int] = field(default_factory=set)
     _answered: set[int] = field(default_factory=set)
     _answers: dict[tuple[object, ...], bytes] = field(default_factory=dict)  # the first of each
-    _signed: set[tuple[int, int, bytes]] = field(default_factory=set)  # with the slot
+    _signed: set[_Signature] = field(default_factory=set)
     _roster: Sequence[int] = ()
-    _unlearnt: bool = False
-    _early: tuple[int, Evidence] | None = None  # who was sent what follows from that sum
+    _unlearnt: SlotSum | None = None  # a sum that is not recorded yet
+    _early: Sequence[Evidence] = ()  # where what follows from it was sent
     _goes_on: bool = False  # after an honest server has given up
 
     def __post_init__(self) -> None:
         self._due = self.server.start()
 
-    def sent(self, peer: int, data: bytes, place: Evidence) -> Iterator[Departure]:
-        """The record says that this was sent."""
-        if self.lost_track:
-            return
-        if self._unlearnt and self._early is None:
-            self._early = peer, place
-        if why := self._given_up:
+    def take(self, record: Record, data: bytes) -> _Departures:
+        """Take what the record says of the round, in its order; what it says otherwise.
+
+        Args:
+            record: The record.
+            data: The message, if it is one.
+        """
+        match record:
+            case Message() if not record.sent:
+                yield from self._received(record.peer, data)
+            case _ if self.lost_track:
+                return
+            case Message():
+                if self._unlearnt is not None and not self._early:
+                    self._early = [Evidence(record.round, record.number)]
+                    detail = f"device {record.peer} was sent what follows from a sum before that"
+                    yield "messages.untimely", f"{detail} was recorded"
+                yield from self._take_sent(record.peer, data)
+            case Closed():
+                yield from self._closed()
+            case Sum():
+                yield from self._learnt(record)
+            case RoundEnd():
+                yield from self._ended(record.aborted)
+
+    def _take_sent(self, peer: int, data: bytes) -> _Found:
+        if self._reason:
             if not self._goes_on:
                 self._goes_on = True
-                yield Departure("messages.untimely", f"the round goes on, {why}", place)
+                yield (
+                    "messages.untimely",
+                    f"it goes on, and is to be given up because {self._reason}",
+                )
             return
         due = self._due.get(ClientId(peer))
         if peer in self._sent or due is None:
-            yield Departure(*self._too_many(peer, data, due), place)
+            yield self._too_many(peer, data, due)
             return
         self._sent.add(peer)
         if due != data:
             self.lost_track = True
             for rule, detail in self._differences(due, data):
-                yield Departure(rule, f"to device {peer} {detail}", place)
+                yield rule, f"device {peer} {detail}"
 
-    def received(self, peer: int, data: bytes, place: Evidence) -> Iterator[Departure]:
-        """The record says that this was received."""
+    def _received(self, peer: int, data: bytes) -> _Found:
         digest = sha256(data).digest()
-        key = self._asked_for(peer, data) or (peer, digest)
-        if key in self._answers and self._answers[key] == digest:
-            detail = f"device {peer} sent a message once more"
-            yield Departure("messages.repeated", detail, place)
-        elif key in self._answers:
-            yield Departure("messages.twice", f"device {peer} sent another answer", place)
+        key: tuple[object, ...] = peer, digest
+        with suppress(DecodeError):
+            message = session_wire.decode(data, self.params)
+            slot = getattr(message, "slot", 0)
+            key = peer, type(message), slot
+            if isinstance(message, ConsistencySignature):
+                self._signed.add((peer, slot, message.signature))
+        if key in self._answers:
+            rule = "messages.repeated" if self._answers[key] == digest else "messages.twice"
+            yield rule, f"device {peer} had sent an answer to this before"
         self._answers.setdefault(key, digest)
         self._answered.add(peer)
         if not self.lost_track:
             self.server.receive(ClientId(peer), data)
 
-    def closed(self, place: Evidence) -> Iterator[Departure]:
-        """The record says that the trip was closed."""
-        if self.lost_track:
-            return
-        if missing := sorted(set(self._due) - self._sent):
-            detail = f"nothing was sent to {_shown(missing)}, where a message was due"
-            yield Departure("messages.missing", detail, place)
-        yield from self._not_learnt(place)
+    def _closed(self) -> _Departures:
+        if missing := set(self._due) - self._sent:
+            yield "messages.missing", f"to {_shown(missing)}, a message was due"
+        yield from self._not_learnt()
         if not self._due:
             if not self._goes_on:
                 self.lost_track = True
-                yield Departure("messages.untimely", "the round goes on after its end", place)
+                yield "messages.untimely", "the round goes on after its end"
             return
-        self._ever |= self._sent
         for device in self._sent - self._answered:
             self.silent.setdefault(device, self.server.step)
-        self._answered, self._early = set(), None
-        self._due, self._sent = self.server.close_round(), set()
+        self._due, self._sent, self._answered = self.server.close_round(), set(), set()
         if not self._roster:
-            self._roster = self._roster_in(self._due)
-        revealed = self.server.revealed
-        self._unlearnt = revealed is not None
-        if revealed is not None:
-            yield from self._unsound(revealed, place)
+            for data in islice(self._due.values(), 1):
+                self._roster = sorted(self._told(data).get("roster", ()))
+        self._unlearnt = self.server.revealed
+        if self._unlearnt is not None:
+            yield from self._unsound(self._unlearnt)
 
-    def learnt(self, total: Sum, place: Evidence) -> Iterator[Departure]:
-        """The record says that the server has learnt a sum."""
-        if self.lost_track:
-            return
-        revealed = self.server.revealed
-        if not self._unlearnt or revealed is None:
+    def _learnt(self, total: Sum) -> _Found:
+        due, self._unlearnt = self._unlearnt, None
+        if due is None:
             self.lost_track = True
-            why = f": {self._given_up}" if self._given_up else ""
-            detail = f"it has a sum of slot {total.slot}, which its messages do not give{why}"
-            yield Departure("sums.unreplayable", detail, place)
+            detail = f"it has a sum of slot {total.slot}, which its messages do not give"
+            yield "sums.unreplayable", detail
             return
-        self._unlearnt = False
-        if self._early is not None:
-            detail = f"device {self._early[0]} was sent a message before the sum that it follows"
-            yield Departure("messages.untimely", f"{detail} from", self._early[1])
-        same = (
-            total.slot == revealed.slot
-            and total.length == len(revealed.vector)
-            and total.sha256 == sum_sha256(revealed.vector)
-        )
-        if not same:
-            yield Departure(
-                "sums.differ",
-                f"the sum of slot {total.slot} is another one than its messages give",
-                place,
-            )
-        if not np.array_equal(total.contributors, np.array(revealed.contributors)):
-            yield Departure(
-                "sums.differ",
-                f"the sum of slot {total.slot} is said to be over other devices than those whose "
-                f"vectors are in it",
-                place,
-            )
+        said, is_of = (total.slot, total.length, total.sha256), f"the sum of slot {total.slot} is"
+        if said != (due.slot, len(due.vector), sum_sha256(due.vector)):
+            yield "sums.differ", f"{is_of} another one than its messages give"
+        elif total.contributors.tolist() != list(due.contributors):
+            yield "sums.differ", f"{is_of} over other devices than those whose vectors are in it"
 
-    def ended(self, aborted: str, place: Evidence) -> Iterator[Departure]:
-        """The record says that the round is over."""
-        if self.lost_track:
-            return
-        yield from self._not_learnt(place)
-        if self.server.outcomes is None:
-            self.lost_track = True
-            said = f"was given up because {aborted[:80]}" if aborted else "ended"
-            detail = f"it {said}, where an honest server goes on"
-            yield Departure("round.given-up", detail, place)
-            return
-        reason = self.server.outcomes[0].aborted or ""
-        if reason != aborted:
-            said = f"was given up because {aborted[:80]}" if aborted else "ended without a reason"
-            honest = f"an honest server gives up because {reason}" if reason else "nothing is wrong"
-            yield Departure("round.given-up", f"it {said}; {honest}", place)
+    def _ended(self, aborted: str) -> _Departures:
+        yield from self._not_learnt()
+        if self._reason != aborted:
+            honest = "goes on" if self._reason is None else f"says {self._reason!r}"
+            detail = f"its reason is {aborted[:80]!r}, where an honest server {honest}"
+            yield "round.given-up", detail
 
     @property
-    def _given_up(self) -> str:
-        """Why an honest server has given the round up; "" if it has not."""
+    def _reason(self) -> str | None:
+        """Why an honest server has given the round up; "" at its end, and None before."""
         outcomes = self.server.outcomes
-        reason = outcomes[0].aborted if outcomes else None
-        return f"and an honest server gives up because {reason}" if reason else ""
+        return None if outcomes is None else outcomes[0].aborted or ""
 
-    def _roster_in(self, outgoing: Outgoing) -> Sequence[int]:
-        """The roster that devices are sent, if they are."""
-        for data in outgoing.values():
-            message = session_wire.decode(round_wire.decode(data).session, self.params)
-            return message.roster.tolist() if isinstance(message, RosterMessage) else ()
-        return ()
-
-    def _asked_for(self, peer: int, data: bytes) -> tuple[object, ...]:
-        """What a device's message answers; nothing if it is none."""
-        try:
-            message = session_wire.decode(data, self.params)
-        except DecodeError:
-            return ()
-        slot = getattr(message, "slot", 0)
-        if isinstance(message, ConsistencySignature):
-            self._signed.add((peer, slot, bytes(message.signature)))
-        return peer, type(message), slot
-
-    def _unsound(self, revealed: SlotSum, place: Evidence) -> Iterator[Departure]:
+    def _unsound(self, revealed: SlotSum) -> _Found:
         """A sum that honest devices cannot give."""
-        slot = revealed.slot
-        if self.params.slots[slot].verified and revealed.opening is None:
-            detail = f"the commitments of slot {slot} do not open to its sum"
-            yield Departure("proof.impossible", detail, place)
+        slot, common = revealed.slot, self.server.levels.common
+        spec = self.params.slots[slot]
+        if spec.verified and revealed.opening is None:
+            yield "proof.impossible", f"the commitments of slot {slot} do not open to its sum"
             return
-        layouts = [
-            config.update_layout if one.label == UPDATE_SLOT else config.search_layout
-            for config in self.server.levels.rounds
-            for one in config.slots()
-        ]
+        layout = common.update_layout if spec.label == UPDATE_SLOT else common.search_layout
         try:
-            layouts[slot].decode(revealed.vector.astype(np.uint64))
+            layout.decode(revealed.vector.astype(np.uint64))
         except EncodingError as error:
-            yield Departure("sums.out-of-range", f"the sum of slot {slot}: {error}", place)
+            yield "sums.out-of-range", f"the sum of slot {slot}: {error}"
 
-    def _not_learnt(self, place: Evidence) -> Iterator[Departure]:
-        if self._unlearnt and self.server.revealed is not None:
-            self._unlearnt = False
-            detail = f"the sum of slot {self.server.revealed.slot}, which the server has learnt, "
-            early = place if self._early is None else self._early[1]
-            yield Departure("sums.unrecorded", f"{detail}is not recorded", early)
-        self._early = None
+    def _not_learnt(self) -> _Departures:
+        due, early = self._unlearnt, self._early
+        self._unlearnt, self._early = None, ()
+        if due is not None:
+            detail = f"the sum of slot {due.slot}, which the server has learnt, is not recorded"
+            yield "sums.unrecorded", detail, *early
 
     def _too_many(self, peer: int, data: bytes, due: bytes | None) -> tuple[str, str]:
         """The rule and the detail of a message that is not due."""
-        tag, request = self._asks(data)
+        tag, told = self.params.tag, _Fields()
+        with suppress(DecodeError):
+            tag = session_wire.tag_of(round_wire.decode(data).session) or b""
+            told = self._told(data)
         if tag != self.params.tag:
             return "session.unannounced", f"device {peer} was sent a message of another session"
-        if request is not None and due != data:
-            return (
-                "shares.asked-twice",
-                f"device {peer} was asked for shares of slot {request.slot}",
-            )
+        if told.get("type") == UnmaskRequest.__name__ and due != data:
+            detail = f"device {peer} was asked for shares of slot {told['slot']}"
+            return "shares.asked-twice", detail
         if peer in self._sent:
-            same = due == data
-            what = "the same message" if same else "another message"
-            return (
-                "messages.repeated" if same else "messages.twice",
-                f"{what} was sent to device {peer} once more",
-            )
+            rule = "messages.repeated" if due == data else "messages.twice"
+            return rule, f"device {peer} was sent one more message"
         if peer not in self.cohort:
             return "cohort.uninvited", f"a message was sent to device {peer}, which is not invited"
-        if self._ever and peer not in self._ever:
-            return "messages.untimely", f"a message was sent to device {peer}, which is not there"
-        kept = set(self._due)
-        if kept:
+        if self._due:
             return "cohort.grown", f"device {peer} was sent a message, and had been left out before"
         return "messages.untimely", f"a message was sent to device {peer}, to whom none was due"
 
-    def _asks(self, data: bytes) -> tuple[bytes | None, UnmaskRequest | None]:
-        """The session of a message, and the request for shares in it, if it is one."""
-        tag: bytes | None = self.params.tag
-        try:
-            session = round_wire.decode(data).session
-            tag = session_wire.tag_of(session)
-            message = session_wire.decode(session, self.params)
-        except DecodeError:
-            return tag, None
-        return tag, message if isinstance(message, UnmaskRequest) else None
+    def _told(self, data: bytes) -> _Fields:
+        """What a server's message says, with devices in place of their positions in the roster.
+
+        Raises:
+            DecodeError: it is none of the session.
+        """
+        told = _fields_of(round_wire.decode(data))
+        if told["type"] == Announce.__name__:
+            return told
+        told |= _fields_of(session_wire.decode(told.pop("session"), self.params))
+        roster = told["roster"].tolist() if "roster" in told else self._roster
+        ids = dict(enumerate(roster))
+        for name in told.keys() & {"members", "survivors"}:
+            told[name] = {ids.get(one, -1) for one in np.flatnonzero(told[name]).tolist()}
+        if "signatures" in told:
+            signatures = told["signatures"].items()
+            told["signatures"] = {(ids.get(one, -1), told["slot"], own) for one, own in signatures}
+        if "roster" in told:
+            told["roster"] = set(roster)
+        return told
 
     def _differences(self, due: bytes, data: bytes) -> _Found:
         """What is different in a message: rules and details."""
-        try:
-            expected, actual = round_wire.decode(due), round_wire.decode(data)
-        except DecodeError:  # the check of what is no message says so
-            return
-        if type(expected) is not type(actual):
-            yield (
-                "messages.untimely",
-                f"{_named(actual)} was sent where {_named(expected)} was due",
-            )
-            return
-        otherwise = "messages.twice", "was sent what an honest server writes otherwise"
-        yield from list(self._in_envelopes(expected, actual)) or [otherwise]
+        found: list[tuple[str, str]] = []
+        with suppress(DecodeError):  # the check of what is no message says so
+            for field_ in different(self._told(due), self._told(data)):
+                found += self._in_field(*field_)
+        yield from found or [("messages.twice", "was sent what an honest server writes otherwise")]
 
-    def _in_envelopes(self, expected: Envelope, actual: Envelope) -> _Found:
-        if isinstance(expected, Announce) and isinstance(actual, Announce):
-            yield from _in_announcements(expected, actual)
-        if isinstance(expected, Ask) and isinstance(actual, Ask):
-            if expected.question != actual.question:
-                yield (
-                    "question.unfounded",
-                    f"was asked {actual.question}, where the sums lead to {expected.question}",
-                )
-            if expected.opening != actual.opening and actual.opening:
+    def _in_field(self, name: str, due: Any, said: Any) -> _Found:  # noqa: ANN401 - of its own type
+        """What is different in a field."""
+        match name:
+            case "roster" | "members" | "survivors":
+                yield from _in_sets(due, said, name)
+            case "signatures":
+                yield from self._in_signatures(due, said)
+            case "opening" if said:
                 yield "proof.differs", "was sent another proof than that of the sum before"
-            elif expected.opening != actual.opening:
+            case "opening":
                 yield "proof.missing", "was asked without the proof of the sum before"
-        if expected.session != actual.session:
-            yield from self._in_sessions(expected.session, actual.session)
+            case _:
+                rule, detail = _DIFFERENT[name]
+                yield rule, detail.format(due=due, said=said)
 
-    def _in_sessions(self, expected: bytes, actual: bytes) -> _Found:
-        try:
-            due = session_wire.decode(expected, self.params)
-            said = session_wire.decode(actual, self.params)
-        except DecodeError:
-            return
-        if type(due) is not type(said):
-            yield "messages.untimely", f"{_named(said)} was sent where {_named(due)} was due"
-            return
-        if getattr(due, "slot", 0) != getattr(said, "slot", 0):
-            yield "messages.untimely", "was sent a message about another slot than the open one"
-            return
-        yield from self._compared(due, said)
-
-    def _compared(self, due: SessionMessage, said: SessionMessage) -> _Found:
-        """What is different in two messages of one type."""
-        match due, said:
-            case RosterMessage(), RosterMessage():
-                yield from _in_sets(due.roster.tolist(), said.roster.tolist(), "roster")
-                keys, shown = _keys_in(due), _keys_in(said)
-                if changed := sorted(i for i, key in shown.items() if keys.get(i, key) != key):
-                    yield "keys.substituted", f"was shown other keys than {_shown(changed)} sent"
-            case ShareDelivery(), ShareDelivery():
-                yield from self._in_members(due.members, said.members, "members")
-                if due.boxes != said.boxes:
-                    yield "boxes.exchanged", "was sent other boxes than devices have sealed for it"
-            case OpenSlot(), OpenSlot():
-                yield from self._in_members(due.members, said.members, "members")
-                yield from self._in_signatures(due, said)
-            case ConsistencyCheck(), ConsistencyCheck():
-                yield from self._in_members(due.survivors, said.survivors, "survivors")
-            case UnmaskRequest(), UnmaskRequest():
-                yield from self._in_members(due.survivors, said.survivors, "survivors")
-                yield from self._in_signatures(due, said)
-
-    def _in_members(self, due: np.ndarray, said: np.ndarray, what: str) -> _Found:
-        left, right = (self._ids(np.flatnonzero(one).tolist()) for one in (due, said))
-        yield from _in_sets(left, right, what)
-
-    def _in_signatures(
-        self, due: OpenSlot | UnmaskRequest, said: OpenSlot | UnmaskRequest
-    ) -> _Found:
-        strange = [
-            device
-            for (place, own), device in zip(
-                said.signatures.items(), self._ids(said.signatures), strict=True
-            )
-            if due.signatures.get(place) != own
-            and (device, said.slot, bytes(own)) not in self._signed
-        ]
+    def _in_signatures(self, due: Set[_Signature], said: Set[_Signature]) -> _Found:
+        strange = {device for device, *_ in said - due - self._signed}
         if strange:
             detail = f"was shown a signature of this list that {_shown(strange)} did not send"
             yield "lists.strange-signature", detail
-        if len(said.signatures) < len(due.signatures):
-            number = f"{len(said.signatures)} signatures, and there are {len(due.signatures)}"
-            yield "lists.no-quorum", f"was shown {number}"
-        elif not strange and said.signatures.keys() != due.signatures.keys():
+        if len(said) < len(due):
+            yield "lists.no-quorum", f"was shown {len(said)} signatures, and there are {len(due)}"
+        elif not strange:
             yield "lists.chosen-signatures", "was shown other signatures than the first that count"
 
-    def _ids(self, positions: Iterable[int]) -> list[int]:
-        """The devices at positions of the roster; −1 beyond its end."""
-        roster = self._roster
-        return [roster[one] if one < len(roster) else -1 for one in positions]
+
+def _in_sets(due: Set[int], said: Set[int], what: str) -> _Found:
+    answers = "good answer came in time"
+    if ignored := due - said:
+        detail = f"was told {what} without {_shown(ignored)}, from which a {answers}"
+        yield "answers.ignored", detail
+    if added := said - due:
+        yield "cohort.grown", f"was told {what} with {_shown(added)}, from which no {answers}"
 
 
-def _keys_in(message: RosterMessage) -> Mapping[int, AdvertiseKeys]:
-    """The keys in a roster, by device."""
-    ids = message.roster.tolist()
-    return {ids[place]: key for place, key in message.keys.items()}
-
-
-def _in_announcements(expected: Announce, actual: Announce) -> _Found:
-    for name, what in (
-        ("models", "was sent another model"),
-        ("levels", "was told other settings of the round"),
-        ("session", "was told other parameters of the session"),
-    ):
-        if getattr(expected, name) != getattr(actual, name):
-            yield "broadcast.announcement", what
-
-
-def _in_sets(due: Sequence[int], said: Sequence[int], what: str) -> _Found:
-    if ignored := sorted(set(due) - set(said)):
-        yield (
-            "answers.ignored",
-            f"was told {what} without {_shown(ignored)}, from which a good answer came in time",
-        )
-    if added := sorted(set(said) - set(due)):
-        yield (
-            "cohort.grown",
-            f"was told {what} with {_shown(added)}, from which no good answer came in time",
-        )
-    if not ignored and not added and list(due) != list(said):
-        yield "messages.twice", f"was told {what} in another order"
-
-
-def _named(message: object) -> str:
-    return type(message).__name__
-
-
-def _shown(devices: Sequence[int]) -> str:
-    if len(devices) == 1:
-        return f"device {devices[0]}"
-    some = ", ".join(map(str, devices[:_SHOWN])) + (", …" if len(devices) > _SHOWN else "")
-    return f"{len(devices)} devices ({some})"
+def _shown(devices: Set[int]) -> str:
+    some = ", ".join(map(str, sorted(devices)[:_SHOWN])) + (", …" if len(devices) > _SHOWN else "")
+    return f"device {some}" if len(devices) == 1 else f"{len(devices)} devices ({some})"

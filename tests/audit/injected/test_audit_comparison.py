@@ -131,16 +131,16 @@ def by_hand(directory):
     records.change(directory.path, "UPDATE evaluations SET error = 0.999 WHERE round = 1")
 
 
-P90 = "seeds.fedavg.1.test_error.p90 = "
-DIGEST = "records.fedavg, seed 1 = "
+P90 = "summary.seeds.fedavg.1.test_error.p90 = "
+DIGEST = "summary.records.fedavg, seed 1 = "
 
 
 @pytest.mark.parametrize(
     ("edit", "rule", "said"),
     [
-        (in_summary, "record.disagrees", f"the summary says {P90}0.999, and it is 0."),
-        (in_last_evaluation("test"), "record.disagrees", f"the summary says {P90}0."),
-        (in_last_evaluation("train"), "record.disagrees", f"the summary says {DIGEST}'"),
+        (in_summary, "record.disagrees", f"it says {P90}0.999, and it is 0."),
+        (in_last_evaluation("test"), "record.disagrees", f"it says {P90}0."),
+        (in_last_evaluation("train"), "record.disagrees", f"it says {DIGEST}'"),
         (run_directories.in_event(1, train_cpu_s=0.5), "record.disagrees", f"says {DIGEST}'"),
         (by_hand, "record.edited", "(table evaluations)"),
     ],

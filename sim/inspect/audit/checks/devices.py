@@ -13,7 +13,7 @@ from deltafl.sim.inspect.audit.device_replay import LENIENT, DeviceReplay
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.views import RoundView, place_of
+from deltafl.sim.inspect.audit.views import RoundView, SessionView, place_of
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.algorithms import policy_of
 
@@ -32,8 +32,7 @@ proof.predictable critical device A7: a device proved its answer by other number
 boxes.other critical device A3: a box does not hold its device's shares, sealed by its keys
     Others may read the shares, or the box holds something else.
 boxes.refused medium device A22: a device refused a box that holds its shares
-    The device lies, or its receipt is invented. Complaints give a server a reason to leave
-    devices out.
+    Complaints give a server a reason to leave devices out. This one may be invented.
 shares.other medium device A22: a device gave other shares than those that it had been sent
     The sum may be wrong or lost.
 policy.ignored high device A24: a device answered what devices refuse
@@ -41,9 +40,9 @@ policy.ignored high device A24: a device answered what devices refuse
 messages.unasked medium device A16: a device sent what nobody had asked it for
     It may be a message of its own.
 truth.missing high record A24: the truth file lacks rows that a simulation writes
-    What these devices did is not compared with anything, and they may have done anything.
+    What these devices did is not compared with anything.
 truth.disagrees high record A24: the truth file disagrees with the record
-    The truth file was changed, or is of another run. What was compared with it proves nothing.
+    The truth file was changed, or is of another run: it proves nothing.
 """
 )
 
@@ -60,40 +59,54 @@ class DevicesAgain(Check):
         config = premises.source.config
         self._policy = LENIENT if config is None else policy_of(config)
         self._ledgers: dict[int, Ledger] = defaultdict(MemoryLedger)
-        self._sessions: dict[bytes, DeviceReplay] = {}
+        self._devices: dict[tuple[bytes, int], DeviceReplay | None] = {}  # None without a seed
+        self._latest = b""  # the session
         self._missing: list[Finding] = []
         self._played = self._rounds = 0
 
     def on_message(self, seen: Seen, round_: RoundView) -> Iterator[Finding]:
         """Hand a message to its device, or compare one with what the device sends."""
-        tag = seen.content.tag
-        session = round_.sessions.get(tag)
-        if session is not None and tag not in self._sessions:
-            seeds = {d: seed for (own, d), seed in round_.seeds.items() if own == tag}
-            self._sessions[tag] = DeviceReplay(
-                session.params, self._policy, seeds, round_.inputs, self._ledgers
-            )
-        if session is None and (seen.record.sent or not self._sessions):
+        peer, session = seen.record.peer, round_.sessions.get(seen.content.tag)
+        if session is not None:
+            self._latest = seen.content.tag
+        key = self._latest, peer  # of an answer that nobody can read, too
+        if seen.record.sent and session is not None and key not in self._devices:
+            self._devices[key] = self._device(key, session, round_)
+            if self._devices[key] is None:
+                detail = f"the truth has no seed of device {peer}"
+                self._missing.append(RULES.found("truth.missing", detail, [seen.place]))
+        if (device := self._devices.get(key)) is None:
             return
-        *_, latest = self._sessions.values()  # for an answer that nobody can read
-        replay = self._sessions.get(tag, latest)
-        take = replay.sent if seen.record.sent else replay.received
-        for one in take(seen.record.peer, seen.data, seen.place):
-            found = RULES.found(one.rule, one.detail, [one.place])
-            if one.rule == "truth.missing":
+        if seen.record.sent and session is not None:
+            device.take(seen.data)
+        for rule, detail in () if seen.record.sent else device.compare(seen.data):
+            found = RULES.found(rule, f"device {peer} {detail}", [seen.place])
+            if rule == "truth.missing":
                 self._missing.append(found)
             else:
                 yield found
 
+    def _device(
+        self, key: tuple[bytes, int], session: SessionView, round_: RoundView
+    ) -> DeviceReplay | None:
+        """A device that is heard of for the first time; None if its seed is not known."""
+        if (seed := round_.seeds.get(key)) is None:
+            return None
+        peer = key[1]
+        inputs = {level: one for (of, level), one in round_.inputs.items() if of == peer}
+        own = self._policy, self._ledgers[peer]
+        return DeviceReplay(peer, seed, *own, session.params, inputs)
+
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Count its devices, and compare what the record says of its truth."""
-        played = sum(one.played for one in self._sessions.values())
+        devices = [(peer, one) for (_, peer), one in self._devices.items() if one is not None]
+        played = sum(not one.lost_track for _, one in devices)
         self._played += played
         self._rounds += bool(played)
         kept = self._premises.rounds.kept.get(over.view.number)
-        if kept is not None and self._sessions:
-            kept.refused = frozenset().union(*(one.refused for one in self._sessions.values()))
-        self._sessions, missing, self._missing = {}, self._missing, []
+        if kept is not None and self._devices:
+            kept.refused = frozenset(peer for peer, one in devices if one.has_refused)
+        self._devices, missing, self._missing = {}, self._missing, []
         end, config = over.view.end, self._premises.source.config
         if end is None or end.aborted == INTERRUPTED:
             return  # of a round without an end, nothing is in the truth

@@ -126,12 +126,11 @@ class RandomFields(Check):
         session, slot = released.slot
         if learnt.recovered is not None:
             pairs = learnt.recovered.mask_keys
-            secrets = {p: (pair.secret, pair) for p, pair in pairs.items()}
-            secrets |= {p: (seed, None) for p, seed in learnt.recovered.seeds.items()}
-            for position, (secret, pair) in secrets.items():
+            keys = {position: pair.secret for position, pair in pairs.items()}
+            for position, secret in (*learnt.recovered.seeds.items(), *keys.items()):
                 whose = f"device {session.ids[position]}'s"
                 self._add(_SECRETS, whose, as_rows([secret]), place)
-                self._rebuilt[secret] = whose, pair
+                self._rebuilt[secret] = whose, pairs.get(position)
         spec = session.params.slots[slot.index]
         opening = wire.decode(learnt.opening, session.params) if learnt.opening else None
         if isinstance(opening, SumOpening):

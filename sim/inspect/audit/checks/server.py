@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from deltafl.sim.inspect.audit.check import Check, Premises
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts
-from deltafl.sim.inspect.audit.findings import Finding
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import RoundView
@@ -14,33 +14,25 @@ from deltafl.sim.record.transcript import Message, Record, Sum
 RULES = Rules.read(
     """\
 messages.missing high server A24: a message was due, and was not sent
-    The server chose whom it asks. A device that is not asked is missing from what follows, or its
-    answer was taken out of the record.
+    The server chose whom it asks, or the answer was taken out of the record.
 messages.untimely medium server A20: a message was sent out of turn
-    Devices refuse it, and an honest server never sends it. A device that did not refuse might
-    answer twice, or for a sum that is not known yet.
+    A device that does not refuse it may answer twice, or for a sum that is not known yet.
 messages.repeated medium somebody A16: a message was sent again
     How often it was sent may be a message of its own, such as a digit of a loss.
 messages.twice medium somebody A16: two different messages were sent where there is one
-    A server has to drop the device for it, and a device refuses the second. One of the two may be
-    invented, to have a reason.
+    A server has to drop the device for it: one may be invented, to have a reason.
 session.impossible high server A8: no server can announce this session
-    Its parameters are not those of its model and settings, so devices cannot tell whether all
-    were shown the same.
+    Devices cannot tell whether all were shown the same model and settings.
 session.unannounced high server A20: a message belongs to another session than that of its round
-    Two sums of the same inputs over different devices differ by the inputs of the devices that
-    are in only one of them.
+    Two sums over different devices differ by the inputs of those that are in only one of them.
 cohort.uninvited high server A4: a device is in the session that was not invited to it
     The server may have added devices of its own, of which it knows the inputs.
 cohort.grown high server A1: a device is back that had been left out before
-    A server that loses devices and finds them again chooses who is in which sum, and may know the
-    secrets of those that it called lost.
+    A server that loses devices and finds them again chooses who is in which sum.
 answers.ignored high server A5: an answer that came in time was not counted
-    The server said that the device had dropped out, and holds its message all the same. With the
-    secrets of a lost device, it can unmask that device's vector.
+    With the secrets of a device that it calls lost, a server unmasks the vector that it holds.
 broadcast.announcement high server A8: devices were shown different models or settings
-    The masks of devices that were shown different ones do not cancel. Without this binding, a
-    device's update would be isolated.
+    Their masks do not cancel. Without this binding, a device's update would be isolated.
 question.unfounded high server A14: a question does not follow from the sums before it
     A server that chooses thresholds at will can isolate the device with the largest loss.
 proof.missing high server A19: a question was asked without the proof of the sum before it
@@ -48,11 +40,9 @@ proof.missing high server A19: a question was asked without the proof of the sum
 proof.differs high server A17: devices were proved another sum than the one in the record
     The server told its record and its devices different things.
 proof.impossible medium device A22: devices' commitments do not open to the sum of their vectors
-    A device committed to another answer than it sent. The sum cannot be proved, and the round is
-    lost.
+    A device committed to another answer than it sent, and the sum cannot be proved.
 keys.substituted high server A3: a device's keys were replaced on the way
-    Whoever replaced them can read the shares that were sealed with the new keys, and compute the
-    masks.
+    Whoever replaced them can read the shares that were sealed with the new keys.
 boxes.exchanged medium somebody A3: sealed shares did not arrive as they were sent
     Devices refuse a box that was changed. A device whose shares are missing is easier to isolate.
 lists.strange-signature high server A1: a list has a signature that its device did not send
@@ -72,8 +62,7 @@ sums.unreplayable high server A17: a sum cannot be computed from the messages
 sums.unrecorded high server A24: the server could compute a sum that is not in the record
     The server learnt a sum that it did not record.
 round.given-up high server A20: the reason for giving a round up does not follow from its messages
-    A server that gives rounds up at will gets the earlier sums for nothing, and the reason may
-    hold a message.
+    A server that gives rounds up at will gets the earlier sums for nothing.
 """
 )
 
@@ -92,17 +81,19 @@ class ServerAgain(Check):
     def on_message(self, seen: Seen, round_: RoundView) -> Iterator[Finding]:
         """Hand a message to the server, or compare it with what the server sends."""
         del round_
-        return self._take(seen.record, seen.data)
+        yield from self._take(seen.record, seen.data)
 
     def on_record(self, record: Record, digest: bytes) -> Iterator[Finding]:
         """Hand what is no message to the server."""
         del digest
         self._sums += isinstance(record, Sum)
-        return iter(()) if isinstance(record, Message) else self._take(record)
+        if not isinstance(record, Message):
+            yield from self._take(record)
 
     def _take(self, record: Record, data: bytes = b"") -> Iterator[Finding]:
-        for one in self._again.take(record, data):
-            yield RULES.found(one.rule, one.detail, [one.place])
+        place = Evidence(getattr(record, "round", None), record.number)
+        for rule, detail, *places in self._again.take(record, data):
+            yield RULES.found(rule, detail, places or [place])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that were played to their end."""
