@@ -143,20 +143,18 @@ def _vector(numbers: "np.typing.NDArray[np.float64]") -> Vector:
 
 _Made: TypeAlias = Callable[[Vector, AttackersConfig, np.random.Generator], Vector]
 
-_OF_ITS_UPDATE: Final[Mapping[str, _Made]] = {
+_SENT: Final[Mapping[str, _Made]] = {
     Kind.SCALED: lambda own, settings, _: scaled(own, settings.scale),
     Kind.BACKDOOR: lambda own, settings, _: scaled(own, settings.scale),
     Kind.SIGN_FLIPPED: lambda own, settings, _: scaled(own, -settings.scale),
     Kind.GAUSSIAN: lambda own, settings, drawn: noise_like(own, settings.scale, drawn),
-}
-"""What is sent in place of an update; of kinds that are in no table, the update itself."""
-
-_OF_THE_LAST_CHANGE: Final[Mapping[str, _Made]] = {
-    Kind.ZERO: lambda last, _, __: np.zeros_like(last),
     Kind.NOISE: lambda last, settings, drawn: noise_like(last, settings.scale, drawn),
-    Kind.LAST: lambda last, _, __: last,
+    Kind.ZERO: lambda last, _, __: np.zeros_like(last),
 }
-"""What a device sends that does not train.
+"""What is sent in place of an update, or of the last change; of other kinds, that itself."""
+
+_UNTRAINED: Final = (Kind.ZERO, Kind.NOISE, Kind.LAST)
+"""Kinds that do not train, and know the last change of the model in place of an update.
 
 Sources: Lin, Du and Liu, "Free-riders in Federated Learning: Attacks and Defenses", 2019 (the last
 change); Fraboni, Vidal and Lorenzi, AISTATS 2021 (nothing, or noise).
@@ -250,18 +248,17 @@ class AttackingDevices:
             return self.devices.begin_update(device, model, objective)
         if settings.kind in _OF_ALL_UPDATES:
             return Later(self._agreed_on(model, objective))
-        generator = self.attack.seeds.generator(
+        if settings.kind in _UNTRAINED:
+            last = np.zeros_like(model) if previous is None else model - previous
+            own: Pending[Vector] = Later(lambda: last)
+        else:
+            own = self.devices.begin_update(device, model, objective)
+        if (make := _SENT.get(settings.kind)) is None:
+            return own
+        drawn = self.attack.seeds.generator(
             Purpose.ATTACK, round_index=self.round_index, device=device
         )
-        if settings.kind in _OF_THE_LAST_CHANGE:
-            last = np.zeros_like(model) if previous is None else model - previous
-            free = _OF_THE_LAST_CHANGE[settings.kind](last, settings, generator)
-            return Later(lambda: free)
-        own = self.devices.begin_update(device, model, objective)
-        if settings.kind not in _OF_ITS_UPDATE:
-            return own
-        make = _OF_ITS_UPDATE[settings.kind]
-        return Later(lambda: make(own.result(), settings, generator))
+        return Later(lambda: make(own.result(), settings, drawn))
 
     def _agreed_on(self, model: Vector, objective: LocalObjective) -> Callable[[], Vector]:
         """What makes the one vector of the cohort's attackers, once, of all their updates."""

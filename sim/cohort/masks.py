@@ -1,4 +1,4 @@
-"""What computes masks on this machine: a GPU, several threads, or one thread.
+"""What computes masks on this machine: several threads, or one.
 
 In several threads, long vectors are cut between blocks of keystream: every thread looks up its own
 piece of every mask by the block counter, so that no keystream is computed twice. `cryptography` and
@@ -8,7 +8,6 @@ numpy let other threads run while they work.
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -16,7 +15,7 @@ from deltafl.secagg import prg
 from deltafl.secagg.prg import BLOCK_BYTES
 from deltafl.secagg.primitives import AddMasks
 from deltafl.secagg.ring import Vector
-from deltafl.sim.cohort.hardware import choose_device, usable_cores
+from deltafl.sim.cohort.hardware import usable_cores
 
 _LEAST_BYTES: Final = 1 << 21  # of a piece: with less, waking a thread took as long as it saved
 LEAST_CUT: Final = 2 * _LEAST_BYTES
@@ -74,22 +73,8 @@ class Masks(NamedTuple):
     made_by: str
 
 
-def masks_of_this_machine(device: str) -> Masks:
-    """Choose what adds masks to vectors; all choices give the same bits.
-
-    Args:
-        device: where tensors live: "auto", "cpu" or "cuda". On a GPU masks are made there if Triton
-            is installed.
-
-    Raises:
-        UserError: cuda is asked for and there is none.
-    """
-    chosen = choose_device(device)
-    if chosen.type == "cuda" and find_spec("triton") is not None:
-        from deltafl.sim.cohort import gpu_masks
-
-        on_gpu = partial(gpu_masks.add_masks, device=chosen)
-        return Masks(on_gpu, prg.SHORT_BYTES, "the GPU (Triton)")
+def masks_of_this_machine() -> Masks:
+    """Choose what adds masks to vectors; all choices give the same bits."""
     cores = usable_cores()
     if cores == 1:
         return Masks(prg.add_masks, prg.MAX_BYTES, "one thread")

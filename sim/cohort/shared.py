@@ -47,7 +47,7 @@ def simulated(
     Args:
         add_masks: What adds masks to vectors.
         share_up_to: Bytes of the longest vector whose masks are made once for both ends. Several
-            threads or a GPU make longer ones faster than shared ones could be added.
+            threads make longer ones faster than shared ones could be added.
     """
     add_pairwise = SharedMasks(pairwise_with(add_masks), share_up_to).add_pairwise
     return Primitives(

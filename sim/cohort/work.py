@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
-from typing import Final, Generic, Protocol, TypeVar, cast
+from functools import cache, partial
+from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -144,6 +144,9 @@ class DeviceObjects:
 
 T = TypeVar("T")
 
+_Asked: TypeAlias = Callable[[], Pending[T]]
+"""Asks a device when it is first called, and gives the same answer each time."""
+
 _MOST_WEIGHT: Final = 2**63 - 1  # an int64; over more, nobody trains before being asked
 
 
@@ -182,19 +185,19 @@ class CohortWork:
     def begin_losses(self, device: int, levels: Iterable[int]) -> None:
         """A device will be asked for its losses."""
         for level in levels:
-            self._loss(device, level).begin()
+            self._loss(device, level)()
             if self.weighing is not None and self.weighing.trains_first:
                 self.begin_update(device, level)
 
     def begin_update(self, device: int, level: int) -> None:
         """A device will be asked for its update."""
         if self.weighing is None or self.weights[device]:
-            self._update(device, level).begin()
+            self._update(device, level)()
 
     def loss(self, device: int, level: int) -> float:
         """F_k of a level's model, in nats; it may be NaN or infinite."""
         if self.weighing is None:
-            loss = self._loss(device, level).result()
+            loss = self._loss(device, level)().result()
         else:
             loss = self._participant(device).measure()
         self._guess_tail(device, level, loss)
@@ -212,7 +215,7 @@ class CohortWork:
         """
         self.passed.add(device)
         if self.weighing is None:
-            return self._update(device, level).result()
+            return self._update(device, level)().result()
         weight, step = self._weigh(device)
         if not weight:
             return np.zeros_like(self.models[level])
@@ -223,14 +226,14 @@ class CohortWork:
     def _loss(self, device: int, level: int) -> "_Asked[float]":
         if (device, level) not in self._losses:
             ask = partial(self.devices.begin_loss, device, self.models[level])
-            self._losses[device, level] = _Asked(ask)
+            self._losses[device, level] = cache(ask)
         return self._losses[device, level]
 
     def _update(self, device: int, level: int) -> "_Asked[Vector]":
         if (device, level) not in self._updates:
             objective = PLAIN if self.weighing is None else self.weighing.objective
             ask = partial(self.devices.begin_update, device, self.models[level], objective)
-            self._updates[device, level] = _Asked(ask)
+            self._updates[device, level] = cache(ask)
         return self._updates[device, level]
 
     def _participant(self, device: int) -> "_Weighed":
@@ -239,8 +242,8 @@ class CohortWork:
             self._participants[device] = _Weighed(
                 device,
                 self.weights[device],
-                self._loss(device, 0),
-                self._update(device, 0),
+                Later(lambda: self._loss(device, 0)().result()),
+                Later(lambda: self._update(device, 0)().result()),
                 self.models[0].shape,
                 loss_bound=self.loss_bound,
             )
@@ -301,29 +304,3 @@ class _Weighed(Participant):
         if update is None:
             return shaped_update(self.device, self.asked_update, self.shape)
         return update
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class _Asked(Generic[T]):
-    """A question to a device, which begins once and is answered once.
-
-    Attributes:
-        start: asks it.
-    """
-
-    start: Callable[[], Pending[T]]
-    _begun: bool = False
-    _pending: Pending[T] | None = None
-
-    def begin(self) -> None:
-        """Ask, unless that was done; also after the answer, which is not worked out again."""
-        if not self._begun:
-            self._begun, self._pending = True, self.start()
-
-    def result(self) -> T:
-        """Wait for the answer; see `Pending`."""
-        self.begin()
-        pending, self._pending = self._pending, None
-        if pending is None:
-            raise RuntimeError("an answer is handed over once: this is a bug")
-        return pending.result()

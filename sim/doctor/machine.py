@@ -5,7 +5,6 @@ import platform
 import re
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -58,11 +57,6 @@ def gpu(device: Path = Path("/dev/nvidiactl")) -> Iterator[Finding]:
         about = torch.cuda.get_device_properties(0)
         size = f"{about.total_memory / 1e9:.0f} GB"
         yield good("GPU", f"{about.name}, {size}, CUDA {torch.version.cuda}")
-        if find_spec("triton") is None:
-            text = "missing: masks are made on the processor"
-            yield Finding("Triton", State.WARNING, text, "pip install '.[gpu]'")
-        else:
-            yield good("Triton", "there: masks are made on the GPU")
     elif device.exists():
         text = f"there is an NVIDIA GPU that torch {torch.__version__} cannot use"
         mend = (

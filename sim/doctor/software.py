@@ -15,7 +15,6 @@ EXTRAS: Final = {
     "sim": "training, audits, attacks and benchmarks: nearly all of the command",
     "net": "devices on machines of their own: deltafl serve, device, federation",
     "flower": "private Δ-FL inside Flower, and its SuperNodes' keys for deltafl enrol",
-    "gpu": "masks on an NVIDIA GPU",
     "hub": "data sets of the Hugging Face hub",
     "bench": "the peers that deltafl bench measures",
     "tensorboard": "deltafl run --tensorboard",

@@ -43,7 +43,7 @@ def used() -> Iterator[Finding]:
     workers = f", {choice.workers} workers" if choice.workers else ""
     threaded = f", {choice.threads} thread{'s' if choice.threads > 1 else ''} of torch"
     yield good("backend", f"{choice.backend} on {device}{workers}{threaded}")
-    yield good("masks", f"by {masks_of_this_machine(config.training.device).made_by}")
+    yield good("masks", f"by {masks_of_this_machine().made_by}")
 
 
 def secure_sum(masks: Masks | None = None) -> Iterator[Finding]:
@@ -52,7 +52,7 @@ def secure_sum(masks: Masks | None = None) -> Iterator[Finding]:
     Args:
         masks: what makes the masks; by default what this machine is best at.
     """
-    masks = masks or masks_of_this_machine("auto")
+    masks = masks or masks_of_this_machine()
     params = SessionParams.for_threat(
         _DEVICES,
         (SlotSpec("trial", _LENGTH, _BITS),),

@@ -121,7 +121,7 @@ class RemoteDevices:
     def __init__(self, config: RunConfig, site: Site, observer: Observer) -> None:
         self._site = site
         self.clock = CpuClock()
-        masks = masks_of_this_machine(config.training.device)
+        masks = masks_of_this_machine()
         primitives = replace(PLAIN, add_masks=masks.add, add_pairwise=pairwise_with(masks.add))
         self._rounds = Rounds(config, site, observer, primitives)
         # devices that measure are sooner done than those that train: deadlines of their own

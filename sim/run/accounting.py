@@ -33,7 +33,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, cast
 
 from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
@@ -87,13 +87,18 @@ def privacy_of(config: RunConfig, rounds: int, delta: float = DELTA) -> SearchPr
     if config.quantile.method != NOISY:
         return None
     strategy = without_optimizer(build_strategy(config))
+    rho = _rho_of_search(strategy, config.federation.cohort_size)
+    if rho is None:
+        return None
+    return SearchPrivacy(rho, epsilon_of(rho * rounds, delta), delta)
+
+
+def _rho_of_search(strategy: Strategy, cohort_size: int) -> float | None:
+    """ρ of the search of a round; None where there is none, or none that is noisy."""
     if not isinstance(strategy, PrivateDeltaFL):
         return None
-    noise = strategy.search_noise(config.federation.cohort_size)
-    if noise is None:
-        return None
-    rho = rho_of(noise, NoisyHistogram(noise).num_bins)
-    return SearchPrivacy(rho, epsilon_of(rho * rounds, delta), delta)
+    noise = strategy.search_noise(cohort_size)
+    return None if noise is None else rho_of(noise, NoisyHistogram(noise).num_bins)
 
 
 def rho_of(noise: Noise, num_bins: int) -> float:
@@ -246,15 +251,12 @@ def account_of(
     """
     if not config.dp.noise:
         return None
-    strategy = without_optimizer(build_strategy(config, own=own))
-    if not isinstance(strategy, PrivateDeltaFL):
-        raise TypeError(f"{type(strategy).__name__} has no noise: this is a bug")
+    # no other strategy is accepted with noise
+    strategy = cast("PrivateDeltaFL", without_optimizer(build_strategy(config, own=own)))
     size, is_remote = config.federation.cohort_size, config.federation.devices == REMOTE
-    search, update = strategy.search_noise(size), strategy.update_noise(size, update_length)
-    if update is None:
-        raise TypeError("the sum of updates has no noise: this is a bug")
+    update = cast("UpdateNoise", strategy.update_noise(size, update_length))
     return Account(
-        rho_search=0.0 if search is None else rho_of(search, NoisyHistogram(search).num_bins),
+        rho_search=_rho_of_search(strategy, size) or 0.0,
         # A smaller cohort rounds its noise otherwise, up to what the multiplier alone gives.
         rho_update=max(
             rho_of_update(update, Sizes.of(update_length, size)),

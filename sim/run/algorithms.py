@@ -416,7 +416,7 @@ def build_rounds(config: RunConfig, observer: Observer) -> "SecureRounds":
     sessions = sessions_of(config)
     if config.privacy.sums == Sums.IDEAL:
         return IdealRounds(sessions)
-    masks = masks_of_this_machine(config.training.device)
+    masks = masks_of_this_machine()
     return MaskedRounds(
         sessions, observer=observer, primitives=lambda: simulated(masks.add, masks.share_up_to)
     )

@@ -245,7 +245,12 @@ class _Run:
         """
         progress, rounds = self.progress, self.config.federation.rounds
         progress.begin(self.config, checkpoint.state.round if checkpoint else 0)
-        state = self._resume(checkpoint, beyond, begun) if checkpoint else self._begin(first)
+        if checkpoint is None:
+            state = first
+            self._evaluate_if_due(state)
+            self._save(state)
+        else:
+            state = self._resume(checkpoint, beyond, begun)
         lost: list[str] = []
         if state.round < rounds:
             self.directory.bundle.unlink(missing_ok=True)  # that of a run that was stopped
@@ -281,11 +286,6 @@ class _Run:
     def _thetas(self) -> Sequence[Fraction]:
         return self.config.federation.thetas
 
-    def _begin(self, state: TrainingState) -> TrainingState:
-        self._evaluate_if_due(state)
-        self._save(state)
-        return state
-
     def _resume(
         self, checkpoint: Checkpoint, beyond: Sequence[BegunRound], goes_on: BegunRound | None
     ) -> TrainingState:
@@ -293,7 +293,8 @@ class _Run:
         state, progress = checkpoint.state, self.progress
         self.answered = Answered(checkpoint.answered, checkpoint.lost)
         if self.asked.devices.attackers is not None:
-            self.previous = self._model_before(state.round)
+            earlier = load_checkpoint(self.record, before=state.round)
+            self.previous = None if earlier is None else earlier.state.model
         for theta in self._thetas:
             if last := read_last_evaluation(self.record, theta):
                 progress.evaluated(last.round, _errors_of(last))
@@ -311,11 +312,6 @@ class _Run:
         for event in events:
             progress.played(event)
         return state
-
-    def _model_before(self, round_number: int) -> Vector | None:
-        """The model of the last checkpoint before a round; None if there is none."""
-        earlier = load_checkpoint(self.record, before=round_number)
-        return None if earlier is None else earlier.state.model
 
     def _give_up_if_hopeless(self, round_number: int, lost: list[str]) -> None:
         if len(lost) >= min(MAX_LOST_ROUNDS, self.config.federation.rounds):
@@ -343,7 +339,7 @@ class _Run:
         devices, training = self.asked.devices, training_in(self.config.training, state.round)
         # record the devices' private values only if they are written to a file: updates are large
         told = None if self.truth is None else Told()
-        answers, before = Answers(), state.model
+        answers, before, account = Answers(), state.model, self.asked.account
         lying = None
         if devices.attackers is not None:
             lying = Lying(Known(state.eta, self.previous), Aggregated())
@@ -374,7 +370,7 @@ class _Run:
             {
                 "round": state.round,
                 **reported,
-                **self._spent(state.round),
+                **(account.after(state.round).event if account else {}),
                 "cohort": ids,
                 "learning_rate": training.learning_rate,
                 "train_cpu_s": devices.clock.seconds - learning,
@@ -393,12 +389,6 @@ class _Run:
             truth = self.truth.flush()
         self.transcript.end_round(str(aborted or ""), truth)
 
-    def _spent(self, rounds: int) -> Event:
-        """What the event of a round says of the privacy that is spent after it."""
-        if self.asked.account is None:
-            return {}
-        return self.asked.account.after(rounds).event
-
     def _models(self, model: Vector) -> list[Vector]:
         return split_models(model, len(self._thetas))
 
@@ -408,10 +398,8 @@ class _Run:
         if not is_due(state.round, federation.evaluate_every, federation.rounds):
             return
         last = [read_last_evaluation(self.record, theta) for theta in self._thetas]
-        if any(one is None or one.round < state.round for one in last):
-            self._evaluate(state)
-
-    def _evaluate(self, state: TrainingState) -> None:
+        if all(one is not None and one.round >= state.round for one in last):
+            return
         models = self._models(state.model)
         measured = self.asked.devices.evaluate(models, state.round)
         if measured is None:

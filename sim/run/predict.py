@@ -142,14 +142,19 @@ def _made_up(run: Path, data: Path) -> Samples | None:
     kind = FORMATS.get(str(data))
     if kind is None or kind.needs or data.exists():
         return None
-    if not (run.is_dir() and RunDirectory(run).is_run):
-        raise UserError(f"--data {data}: name the run's directory too, which says how it made them")
-    settings = RunDirectory(run).config().data
+    settings = _settings_of(run, data)
     if settings.source != str(data):
         raise UserError(f"--data {data}: the run in {run} has the data {settings.source}")
     if settings.standardise == "train":  # a bundle scales such inputs itself
         settings = replace(settings, standardise="none")
     return _of_devices(build_dataset(settings).test)
+
+
+def _settings_of(run: Path, data: Path) -> DataConfig:
+    """What a run says of its own data."""
+    if not (run.is_dir() and RunDirectory(run).is_run):
+        raise UserError(f"--data {data}: name the run's directory, which says how to read them")
+    return RunDirectory(run).config().data
 
 
 def _of_devices(devices: Sequence[DeviceData]) -> Samples:
@@ -170,9 +175,7 @@ def _of_table(run: Path, data: Path) -> Samples | None:
     read = READERS.get(data.suffix.lower())
     if read is None or not data.is_file():
         return None
-    if not (run.is_dir() and RunDirectory(run).is_run):
-        raise UserError(f"--data {data}: name the run's directory, which says what columns are")
-    settings = RunDirectory(run).config().data
+    settings = _settings_of(run, data)
     names = column_names(data, settings.separator)
     user = settings.user_column if settings.user_column in names else ""
     labels = (settings.label_column,) if settings.label_column in names else ()

@@ -23,6 +23,7 @@ from fractions import Fraction
 from typing import Final, TypeAlias, cast
 
 from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
+from deltafl.fl.metrics import Summary as Errors
 from deltafl.fl.registry import CROSS_ENTROPY, ERROR
 from deltafl.fl.strategies.levels import split_models
 from deltafl.fl.vectors import Vector, vector_sha256
@@ -149,12 +150,10 @@ def _level(evaluation: Evaluation | None, model: Vector) -> Summary:
     known: Summary = {"final_model_sha256": vector_sha256(model).hex()}
     if evaluation is None:
         return {**known, "test_error": None, "train_loss": None}
-    test_error = summarise_test_error(evaluation.test)
-    train_loss = summarise_train_loss(evaluation.train)
     return {
         **known,
-        "test_error": _distribution(test_error.mean, test_error.percentiles),
-        "train_loss": _distribution(train_loss.mean, train_loss.percentiles),
+        "test_error": _distribution(summarise_test_error(evaluation.test)),
+        "train_loss": _distribution(summarise_train_loss(evaluation.train)),
     }
 
 
@@ -218,12 +217,9 @@ def _privacy_of_all(arms: Sequence[Summary]) -> Summary:
     return {"privacy": {**told[0], "epsilon": total, "epsilon_of_a_run": each}}
 
 
-def _distribution(mean: float, percentiles: Mapping[int, float]) -> Summary:
-    return {
-        "mean": mean,
-        "p90": percentiles[90],
-        "percentiles": {str(tau): percentiles[tau] for tau in PERCENTILES},
-    }
+def _distribution(of: Errors) -> Summary:
+    percentiles = {str(tau): of.percentiles[tau] for tau in PERCENTILES}
+    return {"mean": of.mean, "p90": of.percentiles[90], "percentiles": percentiles}
 
 
 def _over_seeds(found: Sequence[object]) -> Summary | None:

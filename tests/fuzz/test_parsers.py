@@ -164,7 +164,6 @@ OWN = {
     "sim/cohort/backends/shared_memory.py": "its own shared memory",
     "sim/api/results.py": "what it writes, to export",
     "sim/api/tuning.py": "runs, whose readers are targets",
-    "sim/cohort/gpu_masks.py": "its own seeds",
     "sim/cohort/shared.py": "its own masks",
     "sim/inspect/attacks/lying.py": "messages that it has made itself",
     "sim/inspect/audit/cli.py": "--head, of 64 digits",

@@ -1,4 +1,4 @@
-"""The figures of `make gpu`: how fast learning, masks and private rounds are.
+"""The figures of `make gpu`: how fast learning and private rounds are.
 
 Seconds are by the wall clock, and the device is waited for. What is compared takes turns, so that
 whatever else the machine does falls on both. Every step ends early when its time is spent, with
@@ -11,7 +11,6 @@ from fractions import Fraction
 from functools import partial
 from statistics import median
 
-import numpy as np
 import torch
 from gpu_steps import FIGURES as KIND
 from gpu_steps import Step
@@ -20,9 +19,7 @@ from deltafl.fl.batched import BatchedLearner
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.fedavg import FedAvg
-from deltafl.secagg import prg
 from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask
-from deltafl.sim.cohort import gpu_masks
 from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.in_process import InProcess
 from deltafl.sim.cohort.masked import MaskedRounds
@@ -163,23 +160,6 @@ def on_cpu(place, end):
     return found
 
 
-def masks(place, end):
-    """GB of keystream a second: by the kernel, with the vector there and back; one thread."""
-    found = {}
-    length, count = (20, 1) if place.emulated else (115_646, 23)
-    seeds = [bytes([number]) * prg.SEED_SIZE for number in range(count)]
-    for word in (np.uint32, np.uint64):
-        if time.monotonic() >= end:
-            return found | {"cut": "no time was left"}
-        total = np.zeros(length, word)
-        what = f"{count} masks of {length} words of {8 * total.itemsize} bits"
-        kinds = {"kernel": partial(gpu_masks.add_masks, device=place.device), "CPU": prg.add_masks}
-        for kind, add in kinds.items():
-            seconds = timed(place, partial(add, total, seeds, []), end)
-            found[f"{what}, {kind}, GB/s"] = round(1e-9 * total.nbytes * count / seconds, 2)
-    return found
-
-
 def private(place, end):
     """Private rounds of Δ-FL over the same rounds in clear, ConvNet, 100 devices, in turns."""
     task = sized(TASKS["cnn"], place, 100)
@@ -190,13 +170,6 @@ def private(place, end):
     state = clear.init(task.first_model(), clients)
     for _ in range(1 if place.emulated else 3):  # so that losses differ
         state, _ = rounds.play(clear, state)
-    kernel = partial(
-        simulated,
-        partial(gpu_masks.add_masks, device=place.device),
-        prg.SHORT_BYTES,
-    )
-    if place.emulated:
-        kernel = simulated  # the interpreter would take hours over so long a vector
     seconds = {"clear": [], "histogram": [], "bracketed": []}
     for turn in range(1 + REPEATS):
         for name, spent in seconds.items():
@@ -208,7 +181,7 @@ def private(place, end):
                 config = private_config(name, clients)
                 strategy = strategy_of(config)
                 # anew, because devices answer for a model only once
-                played = MaskedRounds(sessions_of(config), primitives=kernel)
+                played = MaskedRounds(sessions_of(config), primitives=simulated)
             place.wait()
             began = time.perf_counter()
             rounds.play(strategy, state, played)
@@ -261,7 +234,6 @@ FIGURES = (
     Step("linear", KIND, 50, speed("linear"), "linear"),
     Step("cnn", KIND, 80, speed("cnn"), "ConvNet"),
     Step("gru", KIND, 80, speed("gru"), "GRU"),
-    Step("mask rates", KIND, 40, masks, "masks"),
     Step("private", KIND, 60, private, "private over clear"),
     Step("papers", KIND, 80, papers, "the papers' tables"),
     Step("ways", KIND, 100, ways, "updates/s of 256 devices"),

@@ -1,6 +1,6 @@
 """`make gpu`: checks and figures on one GPU, within ten minutes; without one, a rehearsal.
 
-From a checkout, with nothing installed but torch (with its triton), numpy, cryptography, pynacl and
+From a checkout, with nothing installed but torch, numpy, cryptography, pynacl and
 msgpack:
 
     python tests/gpu/gpu_run.py --out build/gpu
@@ -9,8 +9,8 @@ Checks come first, the cheapest of them first, then figures. A step that fails s
 every step, results.json and results.md are written, so that a cut loses only the step that was
 under way. The exit code is 0 if every check passed, 1 if one did not, 2 if a package is missing.
 
-Without a GPU, the checks run on the CPU with small sizes: masks by Triton's interpreter, learning
-by the learner for accelerators. The figures' code runs once, and its seconds are thrown away: those
+Without a GPU, the checks run on the CPU with small sizes: learning by the learner for
+accelerators. The figures' code runs once, and its seconds are thrown away: those
 of a CPU would say nothing.
 """
 

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import shutil
 import signal
 import sys
 import threading
@@ -12,7 +11,6 @@ import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 
 import torch
 
@@ -169,8 +167,6 @@ def hardware_of(device) -> dict:
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "triton": version_of("triton"),
-        "C compiler, which Triton needs": shutil.which("gcc") or shutil.which("clang"),
     }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
@@ -181,13 +177,6 @@ def hardware_of(device) -> dict:
             "cuda": torch.version.cuda,
         }
     return found
-
-
-def version_of(package):
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _tell(result, say):
@@ -221,8 +210,8 @@ def as_markdown(document) -> str:
     lines = ["# Checks and figures of `make gpu`", "", f"Hardware: {hardware}.", ""]
     if document["emulated"]:
         lines += [
-            "**Not run on a GPU.** There is none here. Checks ran in emulation: masks by Triton's "
-            "interpreter, learning by the learner of stacks on the CPU, all with small sizes. "
+            "**Not run on a GPU.** There is none here. Checks ran in emulation: learning by "
+            "the learner of stacks on the CPU, all with small sizes. "
             "Figures are absent: a CPU's seconds would say nothing of a GPU.",
             "",
         ]

@@ -1,14 +1,11 @@
 """What a simulation computes once changes no byte of a round, and nothing that comes of it."""
 
-import importlib.util
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 
 import lenient
 import numpy as np
 import pytest
-import torch
 from round_parties import MODEL, play_single
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
@@ -16,13 +13,12 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish, prg
+from deltafl.secagg import Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.cohort import gpu_masks
 from deltafl.sim.cohort.masked import MaskedRounds
-from deltafl.sim.cohort.shared import SharedAgreements, simulated
+from deltafl.sim.cohort.shared import SharedAgreements
 
 POLICY = RoundPolicy(
     **lenient.ROUNDS,
@@ -97,25 +93,3 @@ def test_another_agreement_would_be_seen(monkeypatch):
     changed = play(SESSIONS, {})
     assert changed[0] != plain[0]
     assert changed[1:] == plain[1:]  # masks cancel all the same
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None,
-    reason="triton is not installed: pip install '.[gpu]'",
-)
-def test_a_whole_round_by_the_kernel_is_the_plain_one_to_the_byte():
-    """On the GPU if there is one; else by Triton's interpreter."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = replace(CONFIG, cohort_size=3, update_length=12)
-    sessions = replace(SESSIONS, min_cohort=2)
-    made = play(
-        sessions,
-        {},
-        config,
-        primitives=lambda: simulated(
-            partial(gpu_masks.add_masks, device=device),
-            share_up_to=prg.SEED_SIZE,
-        ),
-    )
-    assert made == play(sessions, {}, config, primitives=lambda: PLAIN)

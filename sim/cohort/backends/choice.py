@@ -7,7 +7,8 @@ import torch
 
 from deltafl.sim.cohort.backends.base import Backend, ModelSpec
 from deltafl.sim.cohort.backends.in_process import open_in_process
-from deltafl.sim.cohort.backends.pool import open_pool
+from deltafl.sim.cohort.backends.pool import Pool
+from deltafl.sim.cohort.backends.processes import Crew
 from deltafl.sim.cohort.hardware import choose_device, choose_threads, usable_cores
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.settings.config import CUDA, PROCESSES, REFERENCE, TrainingConfig
@@ -84,5 +85,5 @@ def open_backend(choice: Choice, spec: ModelSpec, *, device: torch.device | None
         device: where tensors live in this process; the CPU by default.
     """
     if choice.backend == PROCESSES:
-        return open_pool(spec, choice.workers)
+        return Pool(Crew(spec, choice.workers))
     return open_in_process(choice.backend, spec, device or torch.device("cpu"))

@@ -13,13 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any, Final, NamedTuple, Never, cast
+from typing import Any, Final, Never, cast
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import keep_freed_memory
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import Answer, ModelSpec, SampleReference, Work
+from deltafl.sim.cohort.backends.base import Answer, CpuClock, ModelSpec, SampleReference, Work
 from deltafl.sim.cohort.backends.in_process import learner_of, worked_on
 from deltafl.sim.cohort.backends.shared_memory import (
     DoubleBuffer,
@@ -37,9 +36,6 @@ from deltafl.sim.cohort.backends.shared_memory import (
     read_samples,
 )
 from deltafl.sim.errors import RunError
-
-IN_FLIGHT: Final = 2
-"""Chunks that a worker may have: the one it is at and the next, so that it never waits."""
 
 _AT_ONCE: Final = {
     "linear": 32,
@@ -55,7 +51,6 @@ one."""
 _ONE_THREAD: Final = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 }
-_FAREWELL_S: Final = 5.0
 _ROOM_FOR_MODELS: Final = 1 << 24
 """Bytes of models that are kept; each stays as long as somebody reads it."""
 
@@ -65,20 +60,8 @@ _FLOAT: Final = np.dtype(np.float32)
 _WORKER: Final = "deltafl.sim.cohort.backends.processes"
 
 
-class Done(NamedTuple):
-    """What came of a worker's oldest chunk.
-
-    Attributes:
-        worker: which worker.
-        answers: for each device a loss, an update, or metrics.
-        cpu_s: CPU seconds of the worker.
-        error: why there are no answers; None if there are.
-    """
-
-    worker: int
-    answers: Sequence[Answer]
-    cpu_s: float
-    error: Exception | None = None
+class WorkerGone(RunError):
+    """A worker has ended, so that there will be no answers."""
 
 
 class Crew:
@@ -91,37 +74,37 @@ class Crew:
     Attributes:
         size: how many workers.
         at_once: most devices that train in one chunk.
+        clock: the CPU time of all workers.
     """
 
     def __init__(self, spec: ModelSpec, size: int) -> None:
         told = spec.to_bytes()  # before anything is opened, for it may be refused
         keep_freed_memory()  # updates come and go
         self.size = size
+        self.clock = CpuClock()
         self.at_once = _AT_ONCE.get(spec.name, 1)
         self._length = num_parameters(spec.build())
-        self._flights: list[deque[_Flight]] = [deque() for _ in range(size)]
-        # a worker's chunks take turns at its places for updates
-        self._slots = [deque(range(w * IN_FLIGHT, (w + 1) * IN_FLIGHT)) for w in range(size)]
         self._updates_size = self.at_once * self._length * _FLOAT.itemsize
+        self._counting = threading.Lock()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
         with contextlib.ExitStack() as opened:  # which closes all if not everything can be opened
             self._samples = opened.enter_context(contextlib.closing(DoubleBuffer()))
             self._models = opened.enter_context(contextlib.closing(DoubleBuffer(_ROOM_FOR_MODELS)))
             self._updates = opened.enter_context(contextlib.closing(SharedMemory()))
-            self._updates.reserve(size * IN_FLIGHT * self._updates_size)
-            opened.callback(self._see_off)  # once their pipes are closed
-            self._bell, self._cord = map(opened.enter_context, Pipe(duplex=False))
+            self._updates.reserve(size * self._updates_size)
+            opened.callback(self.stop)
             for _ in range(size):
                 self._start(opened)
-            for worker in range(size):
-                self._tell(worker, told)
+            for pipe in self._pipes:
+                with contextlib.suppress(OSError):  # who asks a worker that is gone is told
+                    pipe.send(told)
             self._opened = opened.pop_all()
 
-    def send(
+    def do(
         self, worker: int, work: Work, refs: Sequence[SampleReference], seeds: Sequence[int]
-    ) -> None:
-        """Give a worker a chunk.
+    ) -> Sequence[Answer]:
+        """Have a worker do a chunk: each worker for one thread at a time.
 
         Args:
             worker: which worker.
@@ -129,53 +112,46 @@ class Crew:
             refs: whose samples.
             seeds: of each device's shuffling.
 
+        Returns:
+            For each device a loss, an update, or metrics.
+
         Raises:
-            RunError: the worker is gone.
-            Exception: whatever a device raises that cannot be made.
+            WorkerGone: the worker is gone.
+            ValueError: the model does not fit the data.
+            Exception: whatever a device raises that cannot be made, or in its work.
         """
-        told = DeviceData("", work.model, _NOTHING)
-        model = self._models.hold(work.model, 0, lambda: told)
-        flight = _Flight([], model, self._slots[worker][0] * self._updates_size)
-        try:
+        told, samples = DeviceData("", work.model, _NOTHING), list[Location]()
+        with contextlib.ExitStack() as held:
+            model = self._models.hold(work.model, 0, lambda: told)
+            held.callback(self._models.release, model)
             for ref in refs:
-                flight.locations.append(self._samples.hold(ref.devices, ref.index, ref.data))
+                samples.append(self._samples.hold(ref.devices, ref.index, ref.data))
+                held.callback(self._samples.release, samples[-1])
+            place = worker * self._updates_size
             work = replace(work, model=_NOTHING)  # which lies in shared memory
-            self._tell(worker, (work, seeds, *flight))
-        except BaseException:
-            self._release(flight)
-            raise
-        self._slots[worker].rotate(-1)
-        self._flights[worker].append(flight)
+            try:
+                self._pipes[worker].send((work, seeds, samples, model, place))
+                answers, cpu_s, error = self._pipes[worker].recv()
+            except (EOFError, OSError):
+                raise self._gone(worker) from None
+        with self._counting:
+            self.clock.elsewhere += cpu_s
+        if error is not None:
+            raise error
+        if answers is None:
+            updates = self._updates.array(place, (len(refs), self._length), _FLOAT)
+            answers = [update.copy() for update in updates]
+        return cast("list[Answer]", answers)
 
-    def wait(self) -> bool:
-        """Wait until something is finished, or a worker gone; False when the crew is to close."""
-        return self._bell not in wait([self._bell, *self._pipes])
-
-    def collect(self) -> Sequence[Done]:
-        """Take what has been finished.
-
-        Raises:
-            RunError: a worker is gone.
-        """
-        ready = wait(self._pipes, 0.0)
-        return [self._receive(w) for w, pipe in enumerate(self._pipes) if pipe in ready]
-
-    def stop_waiting(self) -> None:
-        """Have `wait` return False, now or when it is called next."""
-        self._cord.send_bytes(b"stop")
+    def stop(self) -> None:
+        """End the workers, whatever they are at."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
 
     def close(self) -> None:
-        """End the workers."""
+        """Let go of all; nobody may be waiting for a worker."""
         self._opened.close()
-
-    def _see_off(self) -> None:
-        deadline = time.monotonic() + _FAREWELL_S
-        for process in self._processes:
-            try:
-                process.wait(max(deadline - time.monotonic(), 0))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
     def _start(self, opened: contextlib.ExitStack) -> None:
         ours, theirs = Pipe()
@@ -193,46 +169,14 @@ class Crew:
                 )
             )
 
-    def _tell(self, worker: int, told: object) -> None:
-        try:
-            self._pipes[worker].send(told)
-        except OSError:
-            raise self._gone(worker) from None
-
-    def _receive(self, worker: int) -> Done:
-        try:
-            answers, cpu_s, error = self._pipes[worker].recv()
-        except (EOFError, OSError):
-            raise self._gone(worker) from None
-        flight = self._flights[worker].popleft()
-        self._release(flight)
-        if answers is None:
-            shape = len(flight.locations), self._length
-            updates = self._updates.array(flight.updates, shape, _FLOAT)
-            answers = [update.copy() for update in updates]
-        return Done(worker, answers, cpu_s, error)
-
-    def _release(self, flight: "_Flight") -> None:
-        for location in flight.locations:
-            self._samples.release(location)
-        self._models.release(flight.model)
-
-    def _gone(self, worker: int) -> RunError:
+    def _gone(self, worker: int) -> WorkerGone:
         status = self._processes[worker].wait()
         why = f"signal {-status}" if status < 0 else f"exit code {status}"
         hint = "; that is often a lack of memory" if status == -9 else ""
-        return RunError(
+        return WorkerGone(
             f"worker {worker + 1} of {self.size} ended with {why}{hint}: resume the run, or start "
             "another one with fewer training.workers"
         )
-
-
-class _Flight(NamedTuple):
-    """Where the samples, the model and the updates of a chunk lie."""
-
-    locations: list[Location]
-    model: Location
-    updates: int
 
 
 def _same_modules() -> str:

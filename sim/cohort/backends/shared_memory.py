@@ -12,6 +12,7 @@ of both, however many devices there are, and data that fit into one buffer are w
 import mmap
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -112,7 +113,7 @@ class Location(NamedTuple):
 
 
 class DoubleBuffer:
-    """Both buffers, for the process that fills them.
+    """Both buffers, for the process that fills them, in several threads.
 
     Args:
         room: bytes that a buffer takes before the other one is used.
@@ -124,6 +125,7 @@ class DoubleBuffer:
     def __init__(self, room: int = ROOM) -> None:
         self.memories = (SharedMemory(), SharedMemory())
         self._room = room
+        self._lock = threading.Lock()
         self._current = 0
         self._used = [0, 0]
         self._readers = [0, 0]
@@ -138,7 +140,12 @@ class DoubleBuffer:
             index: which of the owner's.
             make: fetches or makes them.
         """
-        key = id(owner), index
+        with self._lock:
+            return self._hold((id(owner), index), owner, make)
+
+    def _hold(
+        self, key: tuple[int, int], owner: object, make: Callable[[], DeviceData]
+    ) -> Location:
         other = 1 - self._current
         is_full = self._used[self._current] >= self._room
         if is_full and not self._readers[other]:
@@ -157,7 +164,8 @@ class DoubleBuffer:
 
     def release(self, location: Location) -> None:
         """Somebody does not read there any more."""
-        self._readers[location.buffer] -= 1
+        with self._lock:
+            self._readers[location.buffer] -= 1
 
     def close(self) -> None:
         """Let go of the memory."""
