@@ -32,7 +32,7 @@ import numpy as np
 from deltafl.fl.vectors import Vector
 from deltafl.sim.bench import privacy
 from deltafl.sim.bench.harness import Report, in_turns, ratios, spread
-from deltafl.sim.bench.peers import flower, ours, plain
+from deltafl.sim.bench.peers import flower, ours, pfl_research, plain
 from deltafl.sim.bench.peers.party import Party
 from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask
 from deltafl.sim.bench.sim_flags import SimulationBenchmark
@@ -72,6 +72,7 @@ PEERS: Final = {
     "plain": Peer(plain.main),
     "plain-warm": Peer(plain.main, options=("warm",), usual=False),
     "flower": Peer(flower.main, ("flwr", "ray")),
+    "pfl": Peer(pfl_research.main, ("pfl",)),
 }
 
 

@@ -17,8 +17,9 @@ examples:
 
 peers: "plain" is the textbook loop in one process with one thread per core. "plain-warm" (only if
 named) is the same after one evaluation, which makes glibc keep freed memory. "flower" is flwr's
-simulation on Ray with one single-threaded actor per core, and needs the extra: pip install
-'.[bench]'.
+simulation on Ray with one single-threaded actor per core. "pfl" is the simulated backend of
+pfl-research with one single-threaded process per core. flower and pfl need the extra: pip install
+'.[bench]'; pfl needs Python 3.12 or older.
 Run this on an otherwise idle machine, and trust ratios more than numbers from a single machine.
 """
 

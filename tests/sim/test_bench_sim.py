@@ -210,13 +210,13 @@ def test_usage_counts_this_process():
 def test_a_peer_that_is_not_installed_is_named(monkeypatch, capsys):
     real = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "ray" else real(name)
+        importlib.util, "find_spec", lambda name: None if name == "pfl" else real(name)
     )
-    with pytest.raises(UserError, match=r"flower needs .*ray.*pip install '\.\[bench\]'"):
-        sim.peers_of(["plain", "flower"])
+    with pytest.raises(UserError, match=r"pfl needs pfl.*pip install '\.\[bench\]'"):
+        sim.peers_of(["plain", "pfl"])
     peers, absent = sim.peers_of(None)
-    assert "flower" not in peers
-    assert "ray" in absent["flower"]
+    assert "pfl" not in peers
+    assert absent["pfl"] == ["pfl"]
     assert "the others go on" in capsys.readouterr().err
     assert sim.peers_of(["none"]) == ([], {})
 
@@ -224,7 +224,7 @@ def test_a_peer_that_is_not_installed_is_named(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--peers", "plain,fast"], "'fast' is none of plain, plain-warm, flower"),
+        (["--peers", "plain,fast"], "'fast' is none of plain, plain-warm, flower, pfl"),
         (["--private", "--methods", "guess"], "unknown quantile method 'guess'"),
         (["--private", "--clients", "3", "--samples", "5"], ""),
     ],
