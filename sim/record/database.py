@@ -51,7 +51,8 @@ class Form(NamedTuple):
 
     Attributes:
         name: what it is called.
-        number: its application id, by which it is known.
+        number: its application id, by which it is known; negative while its journal may have what
+            it has not.
         version: the only version that is read.
         chained: the tables of its chain, each with the columns that the chain covers, as SQL
             declares them; after a semicolon, those that it does not.
@@ -101,8 +102,8 @@ def writing(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
             db.execute("BEGIN IMMEDIATE")
             form.make(db)
             db.execute("COMMIT")
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the file itself says what it is
         _check(db, path, form)
+        _mark(db, -form.number)
         db.isolation_level = "IMMEDIATE"  # the first change begins a transaction
         sync_folder(path.parent)  # it may be new
         try:
@@ -110,12 +111,19 @@ def writing(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
         finally:
             if db.in_transaction:
                 db.execute("ROLLBACK")
-            _leave_one_file(db)
+            _leave_one_file(db, form)
 
 
-def _leave_one_file(db: sqlite3.Connection) -> None:
+def _mark(db: sqlite3.Connection, number: int) -> None:
+    """Set the application id in the file itself."""
+    db.execute(f"PRAGMA application_id = {number}")
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _leave_one_file(db: sqlite3.Connection, form: Form) -> None:
     for _ in range(_TRIES):
         try:
+            _mark(db, form.number)
             db.execute(_SWITCH)
         except sqlite3.OperationalError:  # somebody reads it
             time.sleep(_PAUSE_S)
@@ -181,7 +189,7 @@ def _check(db: sqlite3.Connection, path: Path, form: Form) -> None:
     number, version = (db.execute(query).fetchone()[0] for query in asked)
     if not number and not version and not _schema(db):
         raise ChainError(path, 0, Damage.EMPTY, "it has no tables yet")
-    if number != form.number:
+    if abs(number) != form.number:
         raise ChainError(path, 0, Damage.FOREIGN, f"it is no {form.name} of a run")
     if version != form.version:
         problem = f"it has version {version} of the format, and this program reads {form.version}"
@@ -200,8 +208,9 @@ def _schema(db: sqlite3.Connection) -> set[tuple[object, ...]]:
 def _check_header(path: Path) -> None:
     with open_regular(path) as file:
         head = file.read(100)
-    # one without a number has no tables: its process ended before it had a journal
-    if head.startswith(_MAGIC) and head[_AT_JOURNAL] == _WITH_JOURNAL and any(head[_AT_NUMBER]):
+    # else its process ended before it had a journal, or once that was taken in
+    is_open = int.from_bytes(head[_AT_NUMBER], signed=True) < 0
+    if head.startswith(_MAGIC) and head[_AT_JOURNAL] == _WITH_JOURNAL and is_open:
         problem = f"its journal {path.name}-wal is missing: copy it, too; or, if another program"
         mend = "has taken it in, set `PRAGMA journal_mode = DELETE`"
         raise ChainError(path, 0, Damage.CUT, f"{problem} {mend}")

@@ -478,6 +478,22 @@ def test_no_rollback_journal_is_ever_made_as_a_reader_could_not_take_it_in(tmp_p
     assert "record.sqlite-journal" in made_in(tmp_path, control)
 
 
+def test_a_file_whose_journal_was_taken_in_is_whole(tmp_path):
+    """As a process leaves it that is killed while it switches to or from a journal."""
+    path = tmp_path / "record.sqlite"
+    with write_record(path) as record:
+        play_round(TranscriptWriter(record, "full"), 1)
+        record.keep()
+        mark = record.chain.mark
+    data = bytearray(path.read_bytes())
+    data[18:20] = b"\2\2"
+    path.write_bytes(data)
+    with open_record(path) as seen:
+        assert seen.chain.mark == mark
+    with write_record(path) as record:
+        assert record.chain.mark == mark
+
+
 def test_what_somebody_reads_for_long_keeps_its_journal(tmp_path, monkeypatch):
     monkeypatch.setattr("deltafl.sim.record.database._TRIES", 1)
     path = tmp_path / "record.sqlite"
