@@ -386,30 +386,6 @@ def message_at(record: OpenRecord, number: int) -> Message:
     raise ChainError(record.path, number, Damage.MALFORMED, "it is no message")
 
 
-class Reader:
-    """Reads single messages of a record again, by the numbers that `read_transcript` gave.
-
-    Args:
-        path: the record.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._opened = open_record(path)
-        self._record = self._opened.__enter__()
-
-    def message_at(self, number: int) -> Message:
-        """The message of a row; the chain is not checked.
-
-        Raises:
-            ChainError: there is no message.
-        """
-        return message_at(self._record, number)
-
-    def close(self) -> None:
-        """Close the record."""
-        self._opened.__exit__(None, None, None)
-
-
 def _row_of(path: Path, link: Link) -> Record:
     """A row that the chain vouches for; what is wrong now, its writer did wrong."""
     try:

@@ -26,11 +26,11 @@ from deltafl.sim.record.transcript import (
     Closing,
     Message,
     Opening,
-    Reader,
     Resumed,
     RoundEnd,
     Sum,
     TranscriptWriter,
+    message_at,
     read_beyond,
     read_transcript,
     read_with_digests,
@@ -271,11 +271,10 @@ def test_a_row_that_no_run_writes_is_refused(path, table, number, fields):
 
 
 def test_single_messages_are_read_again(path):
-    reader = Reader(path)
-    assert reader.message_at(5).head == LONG
-    with pytest.raises(ChainError, match="it is no message"):
-        reader.message_at(1)
-    reader.close()
+    with open_record(path) as record:
+        assert message_at(record, 5).head == LONG
+        with pytest.raises(ChainError, match="it is no message"):
+            message_at(record, 1)
 
 
 # --- who may have written it

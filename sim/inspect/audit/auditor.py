@@ -12,12 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from deltafl.secagg import ring
-from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.summing import SlotSum
 from deltafl.sim.errors import ChainError, UserError
 from deltafl.sim.inspect.audit.catalogue import CHECKS
-from deltafl.sim.inspect.audit.check import MaskedVector, Premises, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.check import Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.collected import Findings
 from deltafl.sim.inspect.audit.coverage import Tally, uncovered
 from deltafl.sim.inspect.audit.expected import expected_of
@@ -176,13 +174,6 @@ class _Audit:
         self._inventory.add(seen)
         for check in self._checks:
             self._findings.add_all(check.on_message(seen, round_))
-        message, session = seen.content.message, round_.sessions.get(seen.content.tag)
-        if session is not None and isinstance(message, MaskedInput):
-            slot, spec = session.slots[message.slot], session.params.slots[message.slot]
-            if slot.is_new(record):
-                words = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
-                for check in self._checks:
-                    check.on_vector(MaskedVector(session, slot, seen, words))
 
     def _round_of(self, record: Message | Sum | RoundEnd | Closed) -> RoundView:
         """The round of a record, which ends the one before if it is of another."""

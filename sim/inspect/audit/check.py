@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar
 
-from deltafl.secagg.ring import Vector
 from deltafl.secagg.summing import SlotSum
 from deltafl.sim.errors import ChainError
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally, outcome_of
@@ -47,23 +46,6 @@ class Premises:
     budget: FalseAlarmBudget
     rounds: RoundsAgain
     is_baseline: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MaskedVector:
-    """A masked vector, the first of its device and slot that has these bytes.
-
-    Attributes:
-        session: Its session.
-        slot: Its slot.
-        seen: The message that contained it, without the vector.
-        words: Its words, below 2^ring_bits of the slot.
-    """
-
-    session: SessionView
-    slot: SlotView
-    seen: Seen
-    words: Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,9 +147,6 @@ class Check(ABC):
         """
         del seen, round_
         return ()
-
-    def on_vector(self, vector: MaskedVector) -> None:  # noqa: B027 - most checks have no use for it
-        """Take a masked vector, before the sum of its slot."""
 
     def on_sum(self, released: ReleasedSum) -> Iterable[Finding]:
         """Take a released sum."""

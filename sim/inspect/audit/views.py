@@ -18,7 +18,7 @@ from deltafl.secagg import SessionParams
 from deltafl.secagg.graph import Graph, Members
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import AdvertiseKeys
-from deltafl.secagg.params import ClientId, SessionId
+from deltafl.secagg.params import SessionId
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.seen import Decoder, Seen
@@ -37,8 +37,6 @@ class SlotView:
         index: Index into the session's slots.
         opened: The messages that opened it, one for each device.
         inputs: The masked vectors that came, without their bytes.
-        checks: The lists of devices that were sent to be signed.
-        signatures: The signatures that came.
         requests: The requests for shares that were sent.
         shares: The shares that came.
         sums: What the server says that it learnt; one, or none.
@@ -47,18 +45,9 @@ class SlotView:
     index: int
     opened: list[Seen] = field(default_factory=list)
     inputs: list[Seen] = field(default_factory=list)
-    checks: list[Seen] = field(default_factory=list)
-    signatures: list[Seen] = field(default_factory=list)
     requests: list[Seen] = field(default_factory=list)
     shares: list[Seen] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
-    _known: set[tuple[int, bytes]] = field(default_factory=set)
-
-    def is_new(self, record: Message) -> bool:
-        """Whether its device did not send the same bytes before."""
-        before = len(self._known)
-        self._known.add((record.peer, record.sha256))
-        return len(self._known) > before
 
     @property
     def question(self) -> Question | None:
@@ -67,13 +56,6 @@ class SlotView:
             if isinstance(seen.content.envelope, Ask):
                 return seen.content.envelope.question
         return None
-
-    @property
-    def survivors(self) -> Members | None:
-        """The first list of survivors that devices were asked to help with; None without one."""
-        return next(
-            (s.content.members for s in self.requests if s.content.members is not None), None
-        )
 
     @property
     def members(self) -> Members | None:
@@ -90,9 +72,6 @@ class SessionView:
         announcements: The announcements that opened it, one for each device.
         advertisements: What came as devices' keys, by device; the first of each.
         rosters: The rosters that were sent; without the keys.
-        share_keys: The messages with sealed shares that came; without their boxes.
-        deliveries: The deliveries that were sent; without their boxes.
-        receipts: What came.
         slots: By index; of a level's view, counted from the level's first.
         unasked: Messages of devices that nothing recorded had asked for.
         level: Which of the session's levels this view is of, counted from 0.
@@ -102,9 +81,6 @@ class SessionView:
     announcements: list[Seen] = field(default_factory=list)
     advertisements: dict[int, Seen] = field(default_factory=dict)
     rosters: list[Seen] = field(default_factory=list)
-    share_keys: dict[int, Seen] = field(default_factory=dict)
-    deliveries: list[Seen] = field(default_factory=list)
-    receipts: list[Seen] = field(default_factory=list)
     slots: dict[int, SlotView] = field(default_factory=dict)
     unasked: list[Seen] = field(default_factory=list)
     level: int = 0
@@ -195,18 +171,6 @@ class SessionView:
         bound = binding(self.context, slot.question)
         return SlotContext.of(self.params, self.session_id, slot.index, bound)
 
-    def is_whole_slot(self, slot: SlotView) -> bool:
-        """Whether a slot is all-or-nothing."""
-        return slot.index < len(self.params.slots) and self.params.slots[slot.index].whole
-
-    def summed(self, slot: SlotView) -> Members | None:
-        """The devices that a slot must be summed over; None where they are not known.
-
-        They are those that it was opened with, if it is whole, and else those that devices were
-        told to be its survivors.
-        """
-        return slot.members if self.is_whole_slot(slot) else slot.survivors
-
     def slot(self, index: int) -> SlotView:
         """The slot of an index, new where it was not heard of before."""
         return self.slots.setdefault(index, SlotView(index))
@@ -221,12 +185,6 @@ class SessionView:
                 self.advertisements.setdefault(seen.record.peer, seen)
             case Kind.ROSTER:
                 self.rosters.append(_without_message(seen))
-            case Kind.SHARE_KEYS:
-                self.share_keys.setdefault(seen.record.peer, _without_message(seen))
-            case Kind.DELIVERY:
-                self.deliveries.append(_without_message(seen))
-            case Kind.RECEIPT:
-                self.receipts.append(seen)
             case kind:
                 self._add_to_slot(kind, seen)
 
@@ -249,10 +207,6 @@ class SessionView:
                 slot.opened.append(seen)
             case Kind.MASKED:
                 slot.inputs.append(_without_message(seen))
-            case Kind.CHECK:
-                slot.checks.append(seen)
-            case Kind.SIGNATURE:
-                slot.signatures.append(seen)
             case Kind.REQUEST:
                 slot.requests.append(seen)
             case Kind.SHARES:
@@ -323,12 +277,6 @@ class RoundView:
 def _without_message(seen: Seen) -> Seen:
     """A message without its long parts; it can be read again by its number."""
     return Seen(replace(seen.record, head=b""), replace(seen.content, message=None))
-
-
-def contributors(session: SessionView, members: Members) -> tuple[ClientId, ...]:
-    """The devices of a set over the roster."""
-    ids: list[int] = session.ids[: len(members)][members[: len(session.ids)]].tolist()
-    return tuple(map(ClientId, ids))
 
 
 def place_of(record: Sum | RoundEnd) -> Evidence:

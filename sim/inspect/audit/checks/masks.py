@@ -12,9 +12,11 @@ from typing import Final
 
 import numpy as np
 
+from deltafl.secagg import ring
 from deltafl.secagg.graph import Positions
+from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.audit.check import Check, MaskedVector, Premises, RoundOver
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts, StatisticsFacts
 from deltafl.sim.inspect.audit.findings import Evidence
@@ -28,6 +30,7 @@ from deltafl.sim.inspect.audit.randomness.words import (
     without_known_masks,
 )
 from deltafl.sim.inspect.audit.rules import Rules
+from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.tails import Counts
 from deltafl.sim.inspect.audit.views import RoundView
 
@@ -70,16 +73,27 @@ class MaskedBytes(Check):
         self._bytes = 0
         self._counts: dict[tuple[str, int, int], tuple[Counts, Evidence]] = {}
         self._heads: dict[tuple[bytes, int], dict[int, _Head]] = defaultdict(dict)
+        self._seen: set[tuple[int, bytes]] = set()  # a message that was sent again is no other
         self._last: dict[tuple[int, int, int], list[_Head]] = {}
 
-    def on_vector(self, vector: MaskedVector) -> None:
+    def on_message(self, seen: Seen, round_: RoundView) -> tuple[()]:
         """Count a vector, and keep its first words."""
-        device, place, words = vector.seen.record.peer, vector.seen.place, vector.words
-        tag, index = vector.session.params.tag, vector.slot.index
-        self._heads[tag, index].setdefault(device, (device, words[:MAX_WORDS].copy(), place))
-        bits = vector.session.params.slots[index].ring_bits
+        content, device, place = seen.content, seen.record.peer, seen.place
+        session, message, own = (
+            round_.sessions.get(content.tag),
+            content.message,
+            seen.record.sha256,
+        )
+        if session is None or not isinstance(message, MaskedInput) or (device, own) in self._seen:
+            return ()
+        self._seen.add((device, own))
+        spec = session.params.slots[message.slot]
+        words, bits = ring.unpack(message.packed, spec.wire_length, spec.ring_bits), spec.ring_bits
+        heads = self._heads[content.tag, message.slot]
+        heads.setdefault(device, (device, words[:MAX_WORDS].copy(), place))
         self._bytes += len(words) * bits // 8
         self._count(_BIASED, device, bits, words, place)
+        return ()
 
     def on_round(self, over: RoundOver) -> tuple[()]:
         """Test the vectors that came in the round; the alarms come when all tests are made."""
@@ -90,6 +104,7 @@ class MaskedBytes(Check):
                 self._premises.budget.add(result, place, test)
         self._counts.clear()
         self._heads.clear()
+        self._seen.clear()
         return ()
 
     def coverage(self, tally: Tally) -> Coverage:
