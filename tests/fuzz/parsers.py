@@ -518,8 +518,9 @@ PARSERS: tuple[Target, ...] = (
     Target("row", ("sim/record/attacked.py", "sim/record/evaluations.py", "sim/record/events.py",
                    "sim/net/trips.py", "sim/inspect/audit/seen.py",
                    *(f"sim/inspect/audit/{name}.py" for name in (
-                   "device_replay", "invariants", "over_sessions", "randomness/strings",
-                   "rounds_again", "run_replay", "server_replay", "session_log", "steps"))),
+                   "device_replay", "invariants", "over_sessions", "randomness/fields",
+                   "randomness/strings", "replayed_devices", "rounds_again", "run_replay",
+                   "server_replay", "session_log"))),
            "row", _row, (UserError,), _rows, is_file=False),
     Target("bundle", (*OF_NPZ, "fl/bundle.py"), "bundle.npz", Bundle.load, DATA, _bundles),
     Target("leaf", (*OF_JSON, "fl/data/leaf.py"), "data/all_data/a.json",

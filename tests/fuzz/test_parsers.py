@@ -166,7 +166,7 @@ OWN = {
     "sim/api/tuning.py": "runs, whose readers are targets",
     "sim/cohort/shared.py": "its own masks",
     "sim/inspect/attacks/lying.py": "messages that it has made itself",
-    "sim/inspect/audit/cli.py": "--head, of 64 digits",
+    "sim/inspect/audit/options.py": "--head, of 64 digits",
     "sim/inspect/audit/plain.py": "messages that were read already",
     "sim/inspect/audit/second_opinion.py": "messages that were read already",
     "sim/inspect/audit/checks/differences.py": "ids that were read already",
