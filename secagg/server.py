@@ -467,7 +467,7 @@ class Server:
         cohort, slot = self._formed, present(self._open)
         if self.params.slots[self._slot].whole:
             if np.array_equal(slot.contributed, slot.members):
-                self._reveal(slot)
+                self._sum = slot.revealed(self.remaining)
             self._open = None
             return {}
         require_cohort(self.params, int(slot.contributed.sum()))
@@ -507,12 +507,9 @@ class Server:
             raise
         self._blame(blame)
         self._agreed = slot.contributed
-        self._reveal(slot)
+        self._sum = slot.revealed(self.remaining)
         self._open = None
         return {}
-
-    def _reveal(self, slot: Summing) -> None:
-        self._sum = slot.revealed(self.remaining)
 
     def _helpers(self) -> Members:
         """The devices that answered in this round."""

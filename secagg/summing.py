@@ -197,10 +197,8 @@ class Summing:
         of_slot = {p: c[column] for p, c in commitments.items()}
         promises = Promises(self.context, self.index, of_slot, mask_keys)
         self.recovered = recovered = present(self.secrets).recover(promises)
-        graph = self.devices.graph
-        remove_masks(
-            self.total, recovered, self.context, graph, self.contributed, mask_keys, add_masks
-        )
+        summed = self.total, recovered, self.context, self.devices.graph, self.contributed
+        remove_masks(*summed, mask_keys, add_masks)
         return recovered.blame
 
     def revealed(self, remaining: tuple[ClientId, ...]) -> SlotSum:
