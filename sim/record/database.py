@@ -96,8 +96,9 @@ def writing(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
     _check_files(path)
     with faults(path), closing(_connect(path, "mode=rwc")) as db:
         db.execute(f"PRAGMA page_size = {_PAGE}")
-        db.execute(_SWITCH)
-        db.execute("PRAGMA journal_mode = WAL")
+        if db.execute("PRAGMA journal_mode").fetchone() != ("wal",):  # else somebody may read it
+            db.execute(_SWITCH)
+            db.execute("PRAGMA journal_mode = WAL")
         if not _schema(db):
             db.execute("BEGIN IMMEDIATE")
             form.make(db)
@@ -117,7 +118,7 @@ def writing(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
 def _mark(db: sqlite3.Connection, number: int) -> None:
     """Set the application id in the file itself."""
     db.execute(f"PRAGMA application_id = {number}")
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.execute("PRAGMA wal_checkpoint")  # which waits for nobody
 
 
 def _leave_one_file(db: sqlite3.Connection, form: Form) -> None:

@@ -53,7 +53,7 @@ def test_every_command_and_every_flag_is_in_the_script(scripts, shell):
     text = scripts[shell]
     for words in TOOLS:
         assert words[-1] in text
-    for flag in ("preset", "conformity", "fail-on", "mitigations", "slots", "tls-cert"):
+    for flag in ("preset", "conformity", "fail-on", "mitigations", "queries", "tls-cert"):
         assert flag in text
 
 

@@ -501,6 +501,8 @@ def test_what_somebody_reads_for_long_keeps_its_journal(tmp_path, monkeypatch):
         reader = open_record(path)
         reader.__enter__()
     assert (tmp_path / "record.sqlite-wal").exists()
+    with write_record(path) as record:  # and a run goes on beside it
+        record.keep()
     reader.__exit__(None, None, None)
     with write_record(path):
         pass
