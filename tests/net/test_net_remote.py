@@ -83,9 +83,9 @@ def test_what_the_sums_do_not_lead_to_is_found_without_the_devices(tmp_path):
         report = audit(copy)
         found.append({f.detail for f in report.findings if f.rule == "record.disagrees"})
         assert any(one.startswith("devices on machines: ") for one in report.not_checked)
-    assert any("round 2 says kept_devices = 7, and it is 10" in one for one in found[0])
+    assert "it says events[2].kept_devices = 7, and it is 10" in found[0]
     assert any(one.startswith("it says checkpoint[3].model[0] = 0.0") for one in found[1])
-    assert any("update.clip = 2.0 was announced, and is 1.0" in one for one in found[2])
+    assert any("update.clip = 2.0, and it is 1.0" in one for one in found[2])
 
 
 @pytest.mark.slow

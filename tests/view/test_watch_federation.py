@@ -34,7 +34,7 @@ def started(*arguments, **streams):
 def held_back(federation, index):
     """Stop this device's process as soon as it is there: no round begins without it for 30 s."""
     for _ in range(6000):
-        command = ["pgrep", "-P", str(federation.pid), "-f", f" --index {index} "]
+        command = ["pgrep", "-P", str(federation.pid), "-f", f" --index={index} "]
         found = subprocess.run(command, capture_output=True, text=True).stdout  # noqa: S603
         if found:
             os.kill(int(found), signal.SIGSTOP)
