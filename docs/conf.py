@@ -71,5 +71,5 @@ nitpick_ignore_regex = [
     ("py:exc", r"\w+Error"),  # those of `deltafl.fl` and `deltafl.sim` have no page
     ("py:class", r"deltafl\.(fl|sim)\..*"),
     ("py:class", r"deltafl\.protocol\.update_noise\.(Sizes|NoisyMeans)"),
-    ("py:class", r"deltafl\.secagg\.(primitives|session|masks|signing)\..*"),
+    ("py:class", r"deltafl\.secagg\.(primitives|session|masks|signing|unmasking)\..*"),
 ]
