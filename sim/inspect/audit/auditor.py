@@ -237,10 +237,12 @@ class _Audit:
     def _take_sum(self, round_: RoundView, record: Sum) -> None:
         self._inventory.add_sum(record)
         place, again = round_.add_sum(record), self._premises.rounds.learnt(record.slot)
-        if place is not None:
+        if place is not None and again is not None:
             session, slot = place
-            if again is not None:
+            if slot.members is not None and len(slot.members) == len(session.ids):
                 self._again[session.params.tag, slot.index] = again
+            else:  # positions are those of a roster of which messages are missing
+                again = None
         released = ReleasedSum(record, round_, place, again)
         for check in self._checks:
             self._findings.add_all(check.on_sum(released))

@@ -240,6 +240,13 @@ def test_rows_that_make_no_sense_are_found(copy, name, at):
     assert serious(audit(copy))
 
 
+def test_a_roster_that_is_not_recorded_hides_nothing_else(tmp_path):
+    run = played(TinyStage)
+    *_, last = Edit(run).find(1, Kind.ROSTER)
+    write([entry for entry in run.entries if entry is not last], tmp_path / "t.sqlite")
+    assert {"messages.missing", "spec.answers"} <= serious(audit(tmp_path / "t.sqlite"))
+
+
 @pytest.mark.parametrize("at", [20, END])
 def test_a_second_closing_is_found(copy, at):
     rewritten(copy, lambda rows: rows.insert(at, rows[-1]))
