@@ -8,6 +8,7 @@ import pytest
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.sim.inspect.audit.checks import floors
+from deltafl.sim.inspect.audit.session_log import Level
 from deltafl.sim.record.transcript import Sum
 
 NOISE = UpdateNoise(norm=1.5, deviation=40, num_devices=5)
@@ -19,29 +20,30 @@ def session(*, noise=None, radius=None, follows=True, words=(9, 9, 1, 0)):
     names = ("update", "weight", "weighted_loss", "count", "clipped")
     fields = [SimpleNamespace(name=name, resolution_bits=0) for name in names[-len(words) :]]
     released = Sum(1, 1, 0, 4, bytes(32), np.arange(5, dtype=np.uint32), np.array(words))
+    common = SimpleNamespace(
+        update=update, update_slot=0, update_layout=SimpleNamespace(fields=fields)
+    )
     return SimpleNamespace(
-        config=SimpleNamespace(
-            update=update, update_slot=0, update_layout=SimpleNamespace(fields=fields)
-        ),
-        slots={0: SimpleNamespace(sums=[released], question=Threshold(0, 0))},
-        levels=SimpleNamespace(can_be_followed=follows, common=SimpleNamespace(update=update)),
-        announcements=[SimpleNamespace(place=None)],
+        question=lambda _: Threshold(0, 0),
+        sum_of=lambda _: released,
+        levels=SimpleNamespace(can_be_followed=follows, common=common, first_slot=lambda _: 0),
+        place=None,
         params=SimpleNamespace(num_invited=5),
     )
 
 
-def expected(*, active=True, accepts=False):
-    policy = SimpleNamespace(
+def policy(*, active=True):
+    return SimpleNamespace(
         expects_active=active,
-        unverified_if_active=accepts,
+        unverified_if_active=False,
         min_tail=lambda invited: invited // 2,
     )
-    return SimpleNamespace(policy=policy)
 
 
 @pytest.mark.parametrize(("noise", "rules"), [(None, ["sums.small-tail"]), (NOISE, [])])
 def test_with_noise_no_word_counts_the_devices_that_passed(noise, rules):
-    found = floors._small_tail(session(noise=noise), expected())
+    own = session(noise=noise)
+    found = floors._small_tail(Level(own, 0, own.levels.common, b""), policy())
     assert [one.rule for one in found] == rules
 
 
@@ -56,5 +58,5 @@ def test_with_noise_no_word_counts_the_devices_that_passed(noise, rules):
     ],
 )
 def test_what_devices_have_to_believe_of_a_lying_server_is_named(told, active, times):
-    found = list(floors._unverified(session(**told), expected(active=active)))
+    found = list(floors._unverified(session(**told), policy(active=active)))
     assert [one.rule for one in found] == ["search.unverified"] * times

@@ -19,7 +19,7 @@ from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.identity import IdentityKey
 from deltafl.secagg.keys import PublicKey
-from deltafl.secagg.messages import Credential, ShareKind, ShareReceipt
+from deltafl.secagg.messages import Credential, ShareKind, ShareReceipt, UnmaskShares
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit import invariants, over_sessions
 from deltafl.sim.inspect.audit.check import RoundOver
@@ -27,6 +27,7 @@ from deltafl.sim.inspect.audit.checks.invariants import RULES, Invariants
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.invariants import Bracket
 from deltafl.sim.inspect.audit.over_sessions import Past, may_change
+from deltafl.sim.inspect.audit.public_keys import of_edwards
 from deltafl.sim.inspect.audit.seen import Content, Seen
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import Message, Resumed, Sum
@@ -72,15 +73,22 @@ def round_():
     return check, view
 
 
-def given(check, *, seeds, keys, owners=(2, 2)):
+def given(round_, *, seeds, keys, owners=(2, 2)):
     """Let so many devices have given shares of a device's seed, and of one's key."""
-    (session,) = check._sessions.values()
-    session.given[0] = [np.zeros(0, np.int64)] + [
-        np.array([2 * (owner + holder * COHORT) + kind])
-        for count, kind, owner in zip((seeds, keys), ShareKind, owners, strict=True)
-        for holder in range(count)
-    ]
+    (session,) = round_[1].sessions.values()
+    session.by[Kind.SHARES, 0], session._first[Kind.SHARES, 0] = [], {}
+    for count, kind, owner in zip((seeds, keys), ShareKind, owners, strict=True):
+        for holder in session.ids[:count]:
+            session.take(shares_of(holder, owner, kind))
     return session
+
+
+def shares_of(holder, owner, kind):
+    """A device's message with one share."""
+    positions, kinds = np.array([owner], np.uint32), np.array([kind], np.uint8)
+    message = UnmaskShares(0, positions, kinds, np.zeros((1, 9), np.uint32))
+    record = Message(999, 1, False, holder, 8, bytes(32), b"")
+    return Seen(record, Content(Kind.SHARES, message=message, slot=0))
 
 
 def test_an_honest_round_breaks_nothing(round_):
@@ -89,17 +97,17 @@ def test_an_honest_round_breaks_nothing(round_):
 
 @pytest.mark.parametrize(("seeds", "keys"), [(0, 0), (COHORT, 0), (0, COHORT)])
 def test_one_kind_is_what_was_asked_for(round_, seeds, keys):
-    given(round_[0], seeds=seeds, keys=keys)
+    given(round_, seeds=seeds, keys=keys)
     assert found_at_the_end(*round_) == []
 
 
 @pytest.mark.parametrize("more", [0, 1])
 @pytest.mark.parametrize("second", ["seeds", "keys"])
 def test_a_share_of_a_second_kind_is_high_and_a_threshold_of_both_critical(round_, second, more):
-    (session,) = round_[0]._sessions.values()
+    (session,) = round_[1].sessions.values()
     threshold = session.params.threshold
     counts = {"seeds": threshold, "keys": threshold} | {second: threshold if more else 1}
-    given(round_[0], **counts)
+    given(round_, **counts)
     (found,) = found_at_the_end(*round_)
     assert found.rule == "shares.both-kinds"
     assert found.severity is (Severity.CRITICAL if more else Severity.HIGH)
@@ -107,14 +115,14 @@ def test_a_share_of_a_second_kind_is_high_and_a_threshold_of_both_critical(round
 
 
 def test_a_share_that_is_given_again_counts_once(round_):
-    session = given(round_[0], seeds=COHORT, keys=1)
-    session.given[0] += session.given[0][-1:] * session.params.threshold
+    session = given(round_, seeds=COHORT, keys=1)
+    session.by[Kind.SHARES, 0] += session.by[Kind.SHARES, 0][-1:] * session.params.threshold
     (found,) = found_at_the_end(*round_)
     assert found.severity is Severity.HIGH
 
 
 def test_shares_of_different_devices_are_not_both_of_one(round_):
-    given(round_[0], seeds=COHORT, keys=COHORT, owners=(2, 3))
+    given(round_, seeds=COHORT, keys=COHORT, owners=(2, 3))
     assert found_at_the_end(*round_) == []
 
 
@@ -124,7 +132,7 @@ def test_shares_of_different_devices_are_not_both_of_one(round_):
 @pytest.mark.parametrize(("fewest", "is_few"), [(COHORT, False), (COHORT + 1, True)])
 def test_a_sum_over_fewer_devices_than_the_floor(round_, fewest, is_few):
     check, view = round_
-    (session,) = check._sessions.values()
+    (session,) = view.sessions.values()
     ids = np.array(session.ids, np.uint32)
     session.sums.append(Sum(999, 1, 0, 5, bytes(32), ids, np.zeros(0, np.uint64)))
     object.__setattr__(session.params, "min_cohort", fewest)
@@ -134,11 +142,10 @@ def test_a_sum_over_fewer_devices_than_the_floor(round_, fewest, is_few):
 
 @pytest.mark.parametrize(("threshold", "holds"), [(4, True), (3, False)])
 def test_two_lists_never_have_enough_signatures(round_, threshold, holds):
-    check, _ = round_
-    (session,) = check._sessions.values()
+    (session,) = round_[1].sessions.values()
     object.__setattr__(session.params, "threshold", threshold)
-    session.colluding = 0.1
-    assert (list(invariants.withstands(session)) == []) is holds
+    assert (list(Past(0.1).withstands(session)) == []) is holds
+    assert list(Past(None).withstands(session)) == []
 
 
 # Searches.
@@ -230,12 +237,17 @@ def test_a_radius_may_change_but_not_go(before, now, may):
 
 def identified(round_, draw):
     """The session of a round whose devices have identities of a draw."""
-    (session,) = round_[0]._sessions.values()
+    (session,) = round_[1].sessions.values()
     for device in session.ids:
-        message, place = session.keys[device]
-        own = Credential(IdentityKey(bytes([draw]) * 31 + bytes([device])), bytes(64))
-        session.keys[device] = replace(message, credential=own), place
+        own = Credential(IdentityKey(bytes([device]) + bytes([draw]) * 31), bytes(64))
+        advertise(session, device, replace(session.said(device, Kind.ADVERTISE), credential=own))
     return session
+
+
+def advertise(session, device, message):
+    """Let a device have sent these keys first."""
+    first = session._first[Kind.ADVERTISE, None]
+    first[device] = replace(first[device], content=replace(first[device].content, message=message))
 
 
 def test_an_identity_may_change_once_after_an_interruption(round_):
@@ -258,11 +270,21 @@ def test_an_interruption_is_handed_on():
 
 def test_devices_with_one_identity_are_named(round_):
     session = identified(round_, 1)
-    assert list(Past().one_identity_each(session)) == []
+    assert list(Past().used_once(session)) == []
     first, second, *_ = session.ids
-    session.keys[first] = session.keys[second]
-    (found,) = Past().one_identity_each(session)
-    assert f"{first} and {second} have" in found.detail
+    own = session.said(first, Kind.ADVERTISE).credential
+    advertise(session, second, replace(session.said(second, Kind.ADVERTISE), credential=own))
+    (found,) = Past().used_once(session)
+    assert f"identity of device {second} was the identity of device {first}" in found.detail
+
+
+def test_an_identity_that_is_a_key_is_named(round_):
+    session = identified(round_, 1)
+    first, second, *_ = session.ids
+    own = PublicKey(of_edwards(session.said(first, Kind.ADVERTISE).credential.identity))
+    advertise(session, second, replace(session.said(second, Kind.ADVERTISE), sealing_key=own))
+    (found,) = Past().used_once(session)
+    assert f"sealing key of device {second} was the identity of device {first}" in found.detail
 
 
 NO_IDENTITY = Credential(IdentityKey(bytes(32)), bytes(64))
@@ -275,17 +297,16 @@ def flipped(key):
 
 def with_keys(round_, change):
     """The session of a round in which the keys of the first device are others."""
-    (session,) = round_[0]._sessions.values()
+    (session,) = round_[1].sessions.values()
     first = session.ids[0]
-    message, place = session.keys[first]
-    session.keys[first] = change(message), place
+    advertise(session, first, change(session.said(first, Kind.ADVERTISE)))
     return session
 
 
 @pytest.mark.parametrize(
     ("change", "demand"),
     [
-        (lambda m: replace(m, mask_keys=(PublicKey(bytes(32)),)), Past.no_low_order),
+        (lambda m: replace(m, mask_keys=(PublicKey(bytes(32)),)), Past.keys_are_multiples),
         (lambda m: replace(m, sealing_key=flipped(m.sealing_key)), Past.keys_are_multiples),
         (lambda m: replace(m, credential=NO_IDENTITY), Past.keys_are_multiples),
     ],
@@ -298,10 +319,10 @@ def test_keys_are_multiples_of_the_base_point_in_their_only_encoding(round_, cha
 
 
 def test_a_key_may_be_used_once(round_):
-    (session,) = round_[0]._sessions.values()
+    (session,) = round_[1].sessions.values()
     past = Past()
-    assert list(past.no_low_order(session)) == list(past.keys_are_new(session)) == []
-    assert len(list(past.keys_are_new(session))) == 2 * COHORT
+    assert list(past.used_once(session)) == []
+    assert len(list(past.used_once(session))) == 2 * COHORT
 
 
 @pytest.mark.parametrize(
@@ -314,7 +335,7 @@ def test_a_key_may_be_used_once(round_):
     ids=["drawn", "a pattern", "near another"],
 )
 def test_seeds_are_drawn(round_, seed, before, breaches):
-    (session,) = round_[0]._sessions.values()
+    (session,) = round_[1].sessions.values()
     past = Past()
     for value in (before, seed):
         object.__setattr__(session.params, "graph_seed", value)
@@ -324,7 +345,7 @@ def test_seeds_are_drawn(round_, seed, before, breaches):
 
 @pytest.mark.parametrize(("number", "breaches"), [(1, 0), (2, 1)])
 def test_a_round_is_announced_under_its_own_number(round_, number, breaches):
-    (session,) = round_[0]._sessions.values()
+    (session,) = round_[1].sessions.values()
     session.number = number
     assert len(list(Past().announced_in_its_round(session))) == breaches
 
@@ -332,14 +353,15 @@ def test_a_round_is_announced_under_its_own_number(round_, number, breaches):
 def hear(round_, kind, slot=None, message=None):
     """The findings of one more message, of the first device."""
     check, view = round_
-    (session,) = check._sessions.values()
+    (session,) = view.sessions.values()
     record = Message(99, 1, False, session.ids[0], 8, bytes(32), bytes(8))
-    content = Content(kind, session.params.tag, message=message, slot=slot)
-    return list(check.on_message(Seen(record, content), view))
+    seen = Seen(record, Content(kind, session.params.tag, message=message, slot=slot))
+    session.take(seen)
+    return list(check.on_message(seen, view))
 
 
 def test_a_complaint_names_whose_box_was_refused(round_):
-    first, second, *_ = next(iter(round_[0]._sessions.values())).ids
+    first, second, *_ = next(iter(round_[1].sessions.values())).ids
     assert hear(round_, Kind.RECEIPT, message=ShareReceipt(())) == []
     (found,) = hear(round_, Kind.RECEIPT, message=ShareReceipt((1,)))
     assert f"device {first} refused 1 boxes, of devices {second}" in found.detail

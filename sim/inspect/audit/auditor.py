@@ -236,14 +236,14 @@ class _Audit:
 
     def _take_sum(self, round_: RoundView, record: Sum) -> None:
         self._inventory.add_sum(record)
-        place, again = round_.add_sum(record), self._premises.rounds.learnt(record.slot)
-        if place is not None and again is not None:
-            session, slot = place
-            if slot.members is not None and len(slot.members) == len(session.ids):
-                self._again[session.params.tag, slot.index] = again
+        session, again = round_.add_sum(record), self._premises.rounds.learnt(record.slot)
+        if session is not None and again is not None:
+            members = session.members(record.slot)
+            if members is not None and len(members) == len(session.ids):
+                self._again[session.params.tag, record.slot] = again
             else:  # positions are those of a roster of which messages are missing
                 again = None
-        released = ReleasedSum(record, round_, place, again)
+        released = ReleasedSum(record, round_, session, again)
         for check in self._checks:
             self._findings.add_all(check.on_sum(released))
 

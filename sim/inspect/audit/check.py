@@ -21,9 +21,10 @@ from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
+from deltafl.sim.inspect.audit.session_log import Session
 from deltafl.sim.inspect.audit.source import Source
 from deltafl.sim.inspect.audit.truth_rounds import SeedsOfRound, TruthOfRound
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
+from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import Record, Sum
 
 
@@ -55,13 +56,13 @@ class ReleasedSum:
     Attributes:
         record: What the server says.
         round: Its round, up to this point.
-        slot: Its session and slot; None if it cannot come from any session.
+        session: Its session; None if it cannot come from any, or is not the first of its slot.
         again: The sum that the server that is played again has learnt; None where it has not.
     """
 
     record: Sum
     round: RoundView
-    slot: tuple[SessionView, SlotView] | None
+    session: Session | None
     again: SlotSum | None
 
 

@@ -266,7 +266,7 @@ def a_second_advertisement_with_other_keys(edit):
     edit.insert_like(first, first, other)
 
 
-@leak("keys.low-order", stage=LowOrderStage)
+@leak("keys.outside-group", stage=LowOrderStage)
 def a_key_of_low_order(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
