@@ -11,14 +11,14 @@ from records import events_of
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.messages import Announce, Ask
+from deltafl.protocol.messages import Ask
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.wire import Kind
 from deltafl.sim.cli import main
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.checks.differences import Answered, before, may_answer
-from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.seen import Content, Seen
 from deltafl.sim.inspect.audit.session_log import Level, Session
 from deltafl.sim.record.transcript import Message, Sum
@@ -75,7 +75,7 @@ def test_for_devices_that_answer_once_it_is_not(played, capsys):
 
 def level(devices, *questions, config=ROUND):
     """A level of a session over these devices, with a sum for each of these questions."""
-    session = Session(None, 1, Announce(Levels((config,)), b"", b""))
+    session = Session(None, 1, Levels((config,)), b"", Evidence())
     for number, question in enumerate(questions):
         for device in devices:
             record = Message(0, 1, True, device, 0, b"", b"")

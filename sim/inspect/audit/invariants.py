@@ -5,7 +5,7 @@ They read what passed and play no machine, so that they do not repeat the faults
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -61,11 +61,11 @@ def _about(slot: int | None) -> str:
 
 
 def _as_sent(
-    s: Session, one: Seen, what: str, shown: Mapping[int, object], sent: Callable[[int], object]
+    s: Session, one: Seen, what: str, shown: Mapping[int, object], sent: Iterable[object]
 ) -> Iterator[Breach]:
-    """The first of some things that is not what its device sent, by roster position."""
-    for device, own in zip(s.at(shown), shown.values(), strict=True):
-        if sent(device) != own:
+    """The first of some things, by roster position, that is not what its device sent."""
+    for device, own, said in zip(s.at(shown), shown.values(), sent, strict=True):
+        if said != own:
             detail = f"device {one.peer} was sent another {what} than came from device {device}"
             yield Breach(detail, [one.place])
             return
@@ -73,16 +73,15 @@ def _as_sent(
 
 def exchanged_keys(s: Session, message: RosterMessage, one: Seen) -> Iterator[Breach]:
     """Keys that did not arrive as they were sent."""
-    return _as_sent(s, one, "key", message.keys, lambda d: s.said(d, Kind.ADVERTISE))
+    sent = (s.said(device, Kind.ADVERTISE) for device in s.at(message.keys))
+    return _as_sent(s, one, "key", message.keys, sent)
 
 
 def exchanged_boxes(s: Session, message: ShareDelivery, one: Seen) -> Iterator[Breach]:
     """Boxes that did not arrive as they were sealed."""
     own = s.positions.get(one.peer, -1)
-
-    def sealed(device: int) -> object:
-        return getattr(s.said(device, Kind.SHARE_KEYS), "boxes", {}).get(own)
-
+    said = (s.said(device, Kind.SHARE_KEYS) for device in s.at(message.boxes))
+    sealed = (getattr(every, "boxes", {}).get(own) for every in said)
     return _as_sent(s, one, "box", digests(message.boxes), sealed)
 
 
@@ -120,10 +119,8 @@ def false_proof(s: Session, proof: SumOpening, one: Seen) -> Iterator[Breach]:
     if {sum_sha256(total)} != {learnt.sha256 for learnt in s.sums if learnt.slot == slot}:
         yield Breach(f"the proof of slot {slot} is not of the sum in the record", [one.place])
     size = len(next(iter(proof.committed.values()), b""))
-
-    def sent(device: int) -> object:
-        return getattr(s.said(device, Kind.MASKED, slot), "committed", b"")[:size]
-
+    said = (s.said(device, Kind.MASKED, slot) for device in s.at(proof.committed))
+    sent = (getattr(masked, "committed", b"")[:size] for masked in said)
     yield from _as_sent(s, one, "commitment", proof.committed, sent)
     if set(s.at(proof.committed)) != s.listed(slot):
         yield Breach(f"the proof of slot {slot} is over other devices", [one.place])

@@ -78,7 +78,7 @@ class Past:
         self._models = b""
         for s in sessions:
             if is_lost:
-                self._models = s.announce.models
+                self._models = s.models
             else:
                 self._has_threshold |= set(_found_thresholds(s))
 
@@ -97,10 +97,9 @@ class Past:
 
     def used_twice(self, s: Session) -> Iterator[Breach]:
         """A session, or what it is bound to, that was there before."""
-        for name, value in (("parameters", s.params.tag), ("context", s.params.context)):
-            _, before = self._first.setdefault((name, value), (None, s.place))
-            if before != s.place:
-                yield Breach(f"the {name} of a session are those of another", [s.place, before])
+        _, before = self._first.setdefault(("context", s.params.context), (None, s.place))
+        if before != s.place:
+            yield Breach("the context of a session is that of another", [s.place, before])
         invited = s.first(Kind.OPEN)
         if both := [device for device in invited if self._invited.get(device) == s.number]:
             yield Breach(f"device {min(both)} was invited to two sessions of a round", [s.place])
@@ -112,7 +111,7 @@ class Past:
         if (index := s.levels.common.round_index) != number - 1:
             yield Breach(f"round_index = {index} was announced in round {number}", [s.place])
         invited = len(s.first(Kind.OPEN))
-        may_lack = self.breaks_off or s.announce.models == self._models
+        may_lack = self.breaks_off or s.models == self._models
         if invited > wanted or (invited < wanted and not may_lack):
             yield Breach(f"{invited} devices were invited, and num_invited = {wanted}", [s.place])
 

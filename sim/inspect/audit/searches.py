@@ -146,8 +146,7 @@ def attack(
         found = _found(facts, BY_THE_SUMS)
         weighed = _with_weights(view, [one.weight for one in known])
         if seconds and weighed is not None and not found:
-            again = search_facts(weighed[0], prior=prior, time_limit=seconds)
-            found = _found(again, weighed[1])
+            found = _found(search_facts(weighed[0], prior=prior, time_limit=seconds), weighed[1])
     except SearchError:
         return None
     told = asdict(facts)

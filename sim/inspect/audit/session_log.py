@@ -52,7 +52,9 @@ class Session:
     Attributes:
         params: Its parameters.
         number: The round, counted from 1.
-        announce: Its first announcement.
+        levels: The rounds that it is of, as first announced: one, or one for each level.
+        models: Their models, joined.
+        place: Where it was announced first.
         ids: The roster as it was sent first, ascending.
         positions: Roster position by device.
         by: The messages of each kind and slot, in order.
@@ -64,7 +66,9 @@ class Session:
 
     params: SessionParams
     number: int
-    announce: Announce
+    levels: Levels
+    models: bytes
+    place: Evidence
     ids: Sequence[int] = ()
     positions: Mapping[int, int] = field(default_factory=dict)
     by: dict[_Step, list[Seen]] = field(default_factory=dict)
@@ -72,16 +76,6 @@ class Session:
     proofs: set[Hashable] = field(default_factory=set)
     sums: list[Sum] = field(default_factory=list)
     _first: dict[_Step, dict[int, Seen]] = field(default_factory=dict)
-
-    @property
-    def place(self) -> Evidence:
-        """Where it was announced first."""
-        return self.by[Kind.OPEN, None][0].place
-
-    @property
-    def levels(self) -> Levels:
-        """The rounds that it is of, as first announced: one, or one for each level."""
-        return self.announce.levels
 
     @property
     def session_id(self) -> SessionId:
@@ -95,7 +89,7 @@ class Session:
 
     def by_level(self) -> Iterator["Level"]:
         """Its levels, each with its configuration and model."""
-        models = self.levels.split(self.announce.models)
+        models = self.levels.split(self.models)
         for index, (config, model) in enumerate(zip(self.levels.rounds, models, strict=True)):
             yield Level(self, index, config, model)
 

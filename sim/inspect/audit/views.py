@@ -46,9 +46,10 @@ class RoundView:
     def add(self, record: Message) -> Seen:
         """Sort a message in; what it is."""
         seen = self._decoder.decode(record)
-        tag, envelope = seen.content.tag, seen.content.envelope
-        if isinstance(envelope, Announce) and tag not in self.sessions:
-            self.sessions[tag] = Session(self._decoder.params[tag], self.number, envelope)
+        tag, told = seen.content.tag, seen.content.envelope
+        if isinstance(told, Announce) and tag not in self.sessions:
+            known = self._decoder.params[tag], self.number, told.levels, told.models, seen.place
+            self.sessions[tag] = Session(*known)
         if tag in self.sessions:
             self.sessions[tag].take(seen)
         return seen

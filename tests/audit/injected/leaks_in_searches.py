@@ -227,7 +227,7 @@ def a_threshold_that_keeps_one_device(edit):
 
 
 @leak(
-    "search.unverified",
+    "round.below-policy",
     stage=SignedStage,
     twin=VerifiedStage,
     options={"adversary": Adversary.ACTIVE},

@@ -15,8 +15,9 @@ import numpy as np
 from deltafl.secagg import pedersen, ring, shamir, wire
 from deltafl.secagg.keys import KeyPair
 from deltafl.secagg.messages import SumOpening, UnmaskShares
+from deltafl.secagg.summing import SlotSum
 from deltafl.secagg.wire import Kind
-from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.public_keys import is_in_group, of_edwards
@@ -115,12 +116,10 @@ class RandomFields(Check):
             self._add(name, f"device {device}'s", rows[:, :size], place)
         return ()
 
-    def on_sum(self, released: ReleasedSum) -> Iterator[Finding]:
-        """Take in the secrets that were rebuilt for it, and what is known of blindings."""
-        learnt, place = released.again, place_of(released.record)
-        session, slot = released.session, released.record.slot
-        if learnt is None or session is None:
-            return
+    def _rebuild(
+        self, session: Session, slot: int, learnt: SlotSum, place: Evidence
+    ) -> Iterator[Finding]:
+        """Take in the secrets that were rebuilt for a sum, and what is known of blindings."""
         if learnt.recovered is not None:
             pairs = learnt.recovered.mask_keys
             keys = {position: pair.secret for position, pair in pairs.items()}
@@ -142,8 +141,11 @@ class RandomFields(Check):
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Test what came in the round."""
         polynomials = Strings(self._premises.budget, _SHARES)
-        for session in over.view.sessions.values():
+        for tag, session in over.view.sessions.items():
             for slot in session.slots:
+                learnt, released = over.again.get((tag, slot)), session.sum_of(slot)
+                if learnt is not None and released is not None:
+                    yield from self._rebuild(session, slot, learnt, place_of(released))
                 yield from self._share(session, slot, polynomials)
         found = {(what, place): how for what, place, how in self._guessed(over.view)}
         yield from (_found(*where, how) for where, how in found.items())

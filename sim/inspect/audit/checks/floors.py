@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from deltafl.protocol.policy import RoundPolicy
@@ -21,11 +22,9 @@ cohort.below-floor high settings A4: a sum was released over fewer devices than 
 parameters.below-policy high settings A19: the parameters of a session fall short of the policy
     Fewer colluding devices than assumed can rebuild a device's secrets.
 round.below-policy high settings A14: a round asks more than devices accept
-    Its sums can be about few: a fine grid, many pivots, a clip that one reaches, levels too near.
+    Its sums can be about few: a fine grid, levels too near; or a server chooses what nobody checks.
 policy.looser low settings A14: devices accept more than they usually do
     The settings of the run let its devices answer what devices elsewhere refuse.
-search.unverified high settings A19: a search is not verified although the server may be active
-    The server can announce any threshold, and single out the device with the largest loss.
 sums.small-tail high settings A19: few devices passed the filter
     The sum of updates covers only these few devices. If there is only one, the sum is its update.
 """
@@ -51,7 +50,6 @@ class Floors(Check):
                 yield RULES.found("policy.looser", detail, [session.place])
                 self._looser = ()
             yield from _below_policy(session, expected.policy)
-            yield from _unverified(session, expected.policy)
             for level in session.by_level():
                 yield from _small_tail(level, expected.policy)
         floor = expected.policy.min_cohort
@@ -69,26 +67,20 @@ class Floors(Check):
 
 
 def _below_policy(session: Session, policy: RoundPolicy) -> Iterator[Finding]:
-    """A session, or its rounds, that devices of this policy refuse."""
-    rule = "parameters.below-policy"
-    try:
-        policy.check(session.params)
-        rule = "round.below-policy"
-        replace(policy, unverified_if_active=True).check_round(session.levels, session.params)
-    except PeerError as error:
-        yield RULES.found(rule, str(error), [session.place])
-
-
-def _unverified(session: Session, policy: RoundPolicy) -> Iterator[Finding]:
-    """What devices cannot check, of a server that may say anything."""
-    levels, severity = session.levels, Severity.LOW if policy.unverified_if_active else None
-    told = {
-        "threshold": not levels.can_be_followed,
-        "radius": levels.common.update.radius is not None,
-    }
-    for what in (what for what, is_so in told.items() if is_so and policy.expects_active):
-        detail = f"devices have to believe the {what} that they are told"
-        yield RULES.found("search.unverified", detail, [session.place], severity)
+    """A session, or its rounds, that devices of this policy refuse; each reason once."""
+    lenient, asked = replace(policy, unverified_if_active=True), (session.levels, session.params)
+    found: dict[str, str] = {}
+    for rule, refuse in (
+        ("parameters.below-policy", partial(policy.check, session.params)),
+        ("round.below-policy", partial(policy.check_round, *asked)),
+        ("round.below-policy", partial(lenient.check_round, *asked)),
+    ):
+        try:
+            refuse()
+        except PeerError as error:
+            found.setdefault(str(error), rule)
+    for reason, rule in found.items():
+        yield RULES.found(rule, reason, [session.place])
 
 
 def _small_tail(level: Level, policy: RoundPolicy) -> Iterator[Finding]:

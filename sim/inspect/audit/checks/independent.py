@@ -7,7 +7,7 @@ import numpy as np
 
 from deltafl.secagg.params import SessionParams
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.rules import Rules
@@ -49,31 +49,27 @@ class Independent(Check):
         for detail, place in self._opinions[tag].take(seen):
             yield RULES.found("independent.differs", detail, [place])
 
-    def on_sum(self, released: ReleasedSum) -> Iterable[Finding]:
-        """Compute the sum, and what devices put into it."""
-        record = released.record
-        self._sums += 1
-        if (session := released.session) is None:
-            return
-        opinion = self._opinions[session.params.tag]
-        total, place = opinion.total(record.slot), place_of(record)
-        self._computed += total is not None
-        if total is not None and digest_of(total) != record.sha256:
-            detail = f"the sum of slot {record.slot} is another one"
-            yield RULES.found("independent.differs", detail, [place])
-        for device, words in opinion.inputs(record.slot):
-            expected = _expected(released.round, session, record.slot, device)
-            self._inputs += expected is not None
-            if expected is not None and not np.array_equal(expected, np.array(words, np.uint64)):
-                detail = f"device {device} masked something else in slot {record.slot}"
-                yield RULES.found("independent.differs", detail, [place])
-        opinion.forget(record.slot)
-
-    def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
-        """Forget its sessions."""
-        del over
+    def on_round(self, over: RoundOver) -> Iterable[Finding]:
+        """Compute its sums, and what devices put into them."""
+        self._sums += len(over.view.sums)
+        for tag, session in over.view.sessions.items():
+            opinion = self._opinions[tag]
+            for slot in session.slots:
+                if (record := session.sum_of(slot)) is None:
+                    continue
+                total, place = opinion.total(slot), place_of(record)
+                self._computed += total is not None
+                if total is not None and digest_of(total) != record.sha256:
+                    detail = f"the sum of slot {slot} is another one"
+                    yield RULES.found("independent.differs", detail, [place])
+                for device, words in opinion.inputs(slot):
+                    expected = _expected(over.view, session, slot, device)
+                    self._inputs += expected is not None
+                    own = np.array(words, np.uint64)
+                    if expected is not None and not np.array_equal(expected, own):
+                        detail = f"device {device} masked something else in slot {slot}"
+                        yield RULES.found("independent.differs", detail, [place])
         self._opinions.clear()
-        return ()
 
     def coverage(self, tally: Tally) -> Coverage:
         """Sums that could be computed."""
