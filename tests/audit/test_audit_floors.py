@@ -33,7 +33,7 @@ def session(*, noise=None, words=(9, 9, 1, 0)):
     return SimpleNamespace(
         question=lambda _: Threshold(0, 0),
         sum_of=lambda _: released,
-        levels=SimpleNamespace(common=common, first_slot=lambda _: 0),
+        levels=SimpleNamespace(common=common),
         params=SimpleNamespace(num_invited=5),
     )
 
@@ -44,7 +44,7 @@ POLICY = SimpleNamespace(min_tail=lambda invited: invited // 2)
 @pytest.mark.parametrize(("noise", "rules"), [(None, ["sums.small-tail"]), (NOISE, [])])
 def test_with_noise_no_word_counts_the_devices_that_passed(noise, rules):
     own = session(noise=noise)
-    found = floors._small_tail(Level(own, 0, own.levels.common, b""), POLICY)
+    found = floors._small_tail(Level(own, 0, own.levels.common, b"", [0], 0), POLICY)
     assert [one.rule for one in found] == rules
 
 

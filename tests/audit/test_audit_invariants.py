@@ -26,7 +26,7 @@ from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.checks.invariants import RULES, Invariants
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.invariants import Bracket
-from deltafl.sim.inspect.audit.over_sessions import Past, may_change
+from deltafl.sim.inspect.audit.over_sessions import Past
 from deltafl.sim.inspect.audit.public_keys import of_edwards
 from deltafl.sim.inspect.audit.seen import Content, Seen
 from deltafl.sim.inspect.audit.views import RoundView
@@ -230,9 +230,13 @@ def test_a_threshold_of_too_small_a_tail(bracket):
 @pytest.mark.parametrize(
     ("before", "now", "may"), [(0.5, 0.25, True), (None, 0.25, False), (0.5, None, False)]
 )
-def test_a_radius_may_change_but_not_go(before, now, may):
-    config = replace(CONFIG, update=UpdateParams(radius=now))
-    assert may_change("UpdateParams.radius", before, now, Levels((config,))) is may
+def test_a_radius_may_change_but_not_go(round_, before, now, may):
+    (session,) = round_[1].sessions.values()
+    past = Past()
+    for radius in (before, now):
+        session.levels = Levels((replace(CONFIG, update=UpdateParams(radius=radius)),))
+        found = list(past.settings_stay(session))
+    assert (found == []) is may
 
 
 def identified(round_, draw):

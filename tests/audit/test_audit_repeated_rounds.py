@@ -20,7 +20,7 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.checks.differences import Answered, before, may_answer
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.seen import Content, Seen
-from deltafl.sim.inspect.audit.session_log import Level, Session
+from deltafl.sim.inspect.audit.session_log import Session
 from deltafl.sim.record.transcript import Message, Sum
 from deltafl.sim.settings.config_io import build_config
 
@@ -84,7 +84,8 @@ def level(devices, *questions, config=ROUND):
             session.take(Seen(record, Content(Kind.MASKED, slot=number)))
         if question is not None:
             session.sums.append(Sum(0, 1, number, 0, b"", np.array(sorted(devices)), None))
-    return Level(session, 0, config, b"")
+    (own,) = session.by_level()
+    return own
 
 
 def past(*rounds):

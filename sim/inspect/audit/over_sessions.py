@@ -117,16 +117,13 @@ class Past:
 
     def settings_stay(self, s: Session) -> Iterator[Breach]:
         """Settings that are not those of the rounds before."""
-        for name, size, now in (*_settings(s.levels, s.params), *self._starts(s.levels)):
+        found = self._has_threshold  # where a search can start
+        starts = (one.warm_start is not None for one in s.levels.rounds if one.theta in found)
+        started = (("a warm start", None, each) for each in starts)
+        for name, size, now in (*_settings(s.levels, s.params), *started):
             before, _ = self._first.setdefault((name, size), (now, s.place))
-            if before != now and not may_change(name, before, now, s.levels):
+            if before != now:
                 yield Breach(f"{name} = {now} was announced, and {before} before", [s.place])
-
-    def _starts(self, levels: Levels) -> Iterator[tuple[str, None, bool]]:
-        """Whether searches start at a threshold, where there is one to start at."""
-        for config in levels.rounds:
-            if config.theta in self._has_threshold:
-                yield "a warm start", None, config.warm_start is not None
 
     def seeds_are_drawn(self, s: Session) -> Iterator[Breach]:
         """A seed that somebody may have chosen."""
@@ -201,14 +198,23 @@ def _found_thresholds(s: Session) -> Iterator[Fraction]:
 
 
 def _settings(levels: Levels, params: SessionParams) -> Iterator[tuple[str, int | None, object]]:
-    """What stays the same in a run: name, the size of the cohorts that it is of, and value."""
+    """What stays the same in a run: name, the size of the cohorts that it is of, and value.
+
+    A radius, and what follows from real weights, may be others in each round, by the sums of the
+    last one.
+    """
     common, real = levels.common, _has_real_weights(levels)
     yield "θ", None, tuple(str(config.theta) for config in levels.rounds)
     for part in (common, common.search, common.update, params):
         for one in fields(part):
-            if one.init and one.name not in _CHANGING and not (real and one.name == "slots"):
-                size = params.num_invited if one.name in _OF_SIZE else None
-                yield f"{type(part).__name__}.{one.name}", size, getattr(part, one.name)
+            value, size = getattr(part, one.name), params.num_invited
+            if real and one.name in ("slots", "max_weight"):
+                value = "that of real weights"
+            if one.name == "radius":  # the run played again knows which
+                value = value is not None
+            if one.init and one.name not in _CHANGING:
+                name = f"{type(part).__name__}.{one.name}"
+                yield name, size if one.name in _OF_SIZE else None, value
 
 
 def _has_real_weights(levels: Levels) -> bool:
@@ -216,14 +222,6 @@ def _has_real_weights(levels: Levels) -> bool:
     common, update = levels.common, levels.common.update
     is_mean = len(levels.rounds) == 1 and common.theta == 1
     return is_mean and update.resolution_bits == 0 and update.max_weight in _REAL_WEIGHTS
-
-
-def may_change(name: str, before: object, now: object, levels: Levels) -> bool:
-    """Whether the server has to set a value anew in each round, by the sums of the last one."""
-    if name == "UpdateParams.radius":  # the run played again knows which
-        return None not in (before, now)
-    is_weight = name == "UpdateParams.max_weight" and {before, now} <= _REAL_WEIGHTS
-    return is_weight and _has_real_weights(levels)
 
 
 INVARIANTS: Final[tuple[tuple[str, str, Callable[[Past, Session], Iterator[Breach]]], ...]] = (

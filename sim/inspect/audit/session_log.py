@@ -91,7 +91,10 @@ class Session:
         """Its levels, each with its configuration and model."""
         models = self.levels.split(self.models)
         for index, (config, model) in enumerate(zip(self.levels.rounds, models, strict=True)):
-            yield Level(self, index, config, model)
+            first = self.levels.first_slot(index)
+            last = first + config.update_slot
+            slots = [slot for slot in self.slots if first <= slot <= last]
+            yield Level(self, index, config, model, slots, last)
 
     def of(self, kind: Kind, slot: int | None = None) -> Sequence[Seen]:
         """The messages of a kind about a slot, in order."""
@@ -163,27 +166,16 @@ class Level:
         index: Which level, counted from 0.
         config: The configuration of its round.
         model: Its model.
+        slots: Those of the session's slots that are its own and were heard of, ascending.
+        update_slot: The session's slot for its update, its last one.
     """
 
     session: Session
     index: int
     config: RoundConfig
     model: bytes
-
-    @property
-    def first_slot(self) -> int:
-        """The session's slot that is its slot 0."""
-        return self.session.levels.first_slot(self.index)
-
-    @property
-    def update_slot(self) -> int:
-        """The session's slot for its update, its last one."""
-        return self.first_slot + self.config.update_slot
-
-    @property
-    def slots(self) -> list[int]:
-        """Those of its slots that were heard of, ascending."""
-        return [one for one in self.session.slots if self.first_slot <= one <= self.update_slot]
+    slots: Sequence[int]
+    update_slot: int
 
     def answered(self) -> Iterator[tuple[int, Question, Sum]]:
         """Slot, question and first sum, of those of its slots of which both are known, in order."""

@@ -6,8 +6,9 @@ have one, and the strict readers refuse others.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import reduce
 from types import MappingProxyType
 from typing import Final
 
@@ -46,36 +47,6 @@ _Values = Mapping[str, Mapping[int, float]]
 """Values of a round's devices, by name and device."""
 
 
-@dataclass(slots=True)
-class _Missing:
-    """Who did not answer a step, over rounds.
-
-    Attributes:
-        passed: How many of them had passed.
-        chances: Of each number, if it does not matter who passed.
-        seen: Where, last.
-    """
-
-    passed: int = 0
-    chances: Floats = field(default_factory=lambda: np.ones(1))
-    seen: Evidence = field(default_factory=Evidence)
-
-    def add(self, asked: set[int], missing: set[int], passed: set[int], seen: Evidence) -> None:
-        """Take in a round."""
-        self.passed += len(missing & passed)
-        chances = hypergeometric(len(asked), len(asked & passed), len(missing))
-        self.chances, self.seen = np.convolve(self.chances, chances), seen
-
-    def test(self, what: str) -> PValue:
-        """How likely it is that as many, or fewer, of the missing had passed by chance."""
-        counts = np.arange(len(self.chances))
-        mean = float((counts * self.chances).sum())
-        far = abs(counts - mean) >= abs(self.passed - mean) - 1e-9
-        value = min(float(self.chances[far].sum()), 1.0)
-        detail = f"{what}: {self.passed} of the missing devices had passed, {mean:.2f} expected"
-        return PValue(_ANSWERS, value, detail)
-
-
 class Metadata(Check):
     """Compares order and presence of answers with the devices' values."""
 
@@ -93,7 +64,7 @@ class Metadata(Check):
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
         self._orders: dict[tuple[str, str], tuple[Orders, Evidence]] = {}
-        self._missing: dict[str, _Missing] = {}
+        self._missing: dict[str, list[tuple[int, int, int, int, Evidence]]] = defaultdict(list)
 
     def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
         """Collect what was asked, and answered, in a round."""
@@ -122,7 +93,8 @@ class Metadata(Check):
             self._orders[what, name] = orders, place
         if _FAILS in values:
             passed = {device for device, fails in values[_FAILS].items() if not fails}
-            self._missing.setdefault(what, _Missing()).add(set(asked), missing, passed, place)
+            can, did = len(passed.intersection(asked)), len(passed & missing)
+            self._missing[what].append((len(asked), can, len(missing), did, place))
 
     def on_end(self) -> tuple[Finding, ...]:
         """Test what was collected; the alarms come when all tests are made."""
@@ -135,8 +107,8 @@ class Metadata(Check):
             )
             test = _ORDER if name == _FAILS else _VALUES
             budget.add(PValue(test, orders.p_value(), detail), seen)
-        for what, missing in self._missing.items():
-            budget.add(missing.test(what), missing.seen)
+        for what, rounds in self._missing.items():
+            budget.add(_who_is_missing(what, rounds), rounds[-1][-1])
         return ()
 
     def coverage(self, tally: Tally) -> Coverage:
@@ -153,6 +125,22 @@ def _values_of(session: Session, truth: TruthOfRound) -> _Values:
     if isinstance(threshold, Threshold):
         values[_FAILS] = {d: float(not passes(one, config, threshold)) for d, one in truth.items()}
     return values
+
+
+def _who_is_missing(what: str, rounds: Sequence[tuple[int, int, int, int, Evidence]]) -> PValue:
+    """How likely it is that as many, or fewer, of the missing had passed by chance.
+
+    Args:
+        what: The step that they did not answer.
+        rounds: How many were asked, how many of them had passed, how many were missing, and how
+            many of these had passed.
+    """
+    chances = reduce(np.convolve, [hypergeometric(*one[:3]) for one in rounds])
+    passed, counts = sum(one[3] for one in rounds), np.arange(len(chances))
+    mean = float((counts * chances).sum())
+    far = abs(counts - mean) >= abs(passed - mean) - 1e-9
+    detail = f"{what}: {passed} of the missing devices had passed, {mean:.2f} expected"
+    return PValue(_ANSWERS, min(float(chances[far].sum()), 1.0), detail)
 
 
 def hypergeometric(total: int, marked: int, drawn: int) -> Floats:
