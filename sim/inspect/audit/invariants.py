@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -173,25 +172,18 @@ def asked_again(s: Session) -> Iterator[Breach]:
             yield Breach(f"slot {before} was opened before an earlier one", [place])
 
 
-def unasked(s: Session) -> Iterator[Breach]:
-    """Devices that answered without being asked."""
-    for (kind, slot), group in s.by.items():
-        asked = s.first(Kind(kind - ANSWERS), slot) if kind >= Kind.ADVERTISE else {}
-        for one in group:
-            question = asked.get(one.peer, one)
-            if not one.record.sent and question.record.number >= one.record.number:
-                detail = f"device {one.peer} sent {kind.name}{_about(slot)}, and was not asked"
-                yield Breach(detail, [one.place], Severity.HIGH)
-
-
-def answered_again(s: Session, *, by_vectors: bool) -> Iterator[Breach]:
-    """Devices that answered in two ways: with two vectors under one mask, or otherwise."""
+def answers(s: Session) -> Iterator[Breach]:
+    """Answers to nothing, and different ones to one question, as two vectors under one mask."""
     for (kind, slot), group in s.by.items():
         first = s.first(kind, slot)
-        for one in group if (kind is Kind.MASKED) is by_vectors else ():
-            if not one.record.sent and one.record.sha256 != first[one.peer].record.sha256:
-                detail = f"device {one.peer} sent {kind.name}{_about(slot)} in two ways"
-                yield Breach(detail, [one.place])
+        asked = s.first(Kind(kind - ANSWERS), slot) if kind >= Kind.ADVERTISE else {}
+        for one in (one for one in group if not one.record.sent):
+            said = f"device {one.peer} sent {kind.name}{_about(slot)}"
+            if asked.get(one.peer, one).record.number >= one.record.number:
+                yield Breach(f"{said}, and was not asked", [one.place], Severity.HIGH)
+            if one.record.sha256 != first[one.peer].record.sha256:
+                severity = Severity.HIGH if kind is Kind.MASKED else None
+                yield Breach(f"{said} in two ways", [one.place], severity)
 
 
 def roster_of_the_invited(s: Session) -> Iterator[Breach]:
@@ -391,9 +383,7 @@ ARRIVING: Final[tuple[tuple[str, str, Any, _Arriving], ...]] = (
 INVARIANTS: Final[tuple[tuple[str, str, Callable[[Session], Iterator[Breach]]], ...]] = (
     ("10.12", "spec.told-apart", told_apart),
     ("9.7, 10.7", "spec.asked-again", asked_again),
-    ("9.9, 10.9", "spec.answers", unasked),
-    ("9.9, 10.9", "spec.answers", partial(answered_again, by_vectors=False)),
-    ("9.7", "input.twice", partial(answered_again, by_vectors=True)),
+    ("9.7, 9.9, 10.9", "spec.answers", answers),
     ("10.4", "spec.membership", roster_of_the_invited),
     ("9.4, 9.10", "spec.membership", lists_shrink),
     ("3.2, 10.8, 10.10", "spec.membership", sums_over_the_listed),

@@ -10,7 +10,7 @@ from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.seen import Decoder, Seen
 from deltafl.sim.inspect.audit.session_log import Session
 from deltafl.sim.inspect.audit.truth_rounds import InputsOfRound, SeedsOfRound, TruthOfRound
-from deltafl.sim.record.transcript import INTERRUPTED, Message, RoundEnd, Sum
+from deltafl.sim.record.transcript import Message, RoundEnd, Sum
 
 
 @dataclass(slots=True, eq=False)
@@ -37,11 +37,6 @@ class RoundView:
     inputs: InputsOfRound = field(default_factory=dict)
     seeds: SeedsOfRound = field(default_factory=dict)
     _decoder: Decoder = field(default_factory=Decoder)
-
-    @property
-    def breaks_off(self) -> bool:
-        """Whether its record stops somewhere, because the server did, or is still going."""
-        return self.end is None or self.end.aborted == INTERRUPTED
 
     def add(self, record: Message) -> Seen:
         """Sort a message in; what it is."""

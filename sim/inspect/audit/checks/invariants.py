@@ -12,7 +12,7 @@ from deltafl.sim.inspect.audit.over_sessions import Past
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import RoundView
-from deltafl.sim.record.transcript import Record, Resumed
+from deltafl.sim.record.transcript import INTERRUPTED, Record, Resumed
 
 RULES: Final = Rules.read(
     """\
@@ -28,16 +28,14 @@ spec.questions high server A14: a question is not one that the sums before it al
     A server that chooses thresholds at will can isolate the device with the largest loss.
 spec.threshold high settings A1: two different lists can have enough signatures
     With colluding devices, an active server has two lists signed, and gets both secrets of one.
-spec.answers medium device A22: a device answered what it was not asked, or in two ways
-    It may say something of its own, or be made up; or its question was a lie, and was taken out.
+spec.answers medium device A22: a device answered without a question in the record, or in two ways
+    It may be a message of its own, or made up. Under one mask, two vectors tell their difference.
 shares.both-kinds critical server A2: both secrets of a device were given away
     Together, the self mask and the pairwise masks reveal the device's vector.
 boxes.complaint medium somebody A22: a device said that it could not open a box
     Who sealed, relayed or refused it is at fault. Whose box it is may be a message of its own.
 input.late low design A5: a masked vector came from a device that was declared dropped out
     Its pairwise masks are known, and only its self mask protects it.
-input.twice high device A6: a device sent two different vectors for one slot
-    Under one mask, their difference is the difference of the inputs.
 parameters.changed high server A19: settings changed from round to round
     Devices took part in another run than the one that was announced first.
 parameters.unfitting high server A19: an announcement does not fit the round in which it was made
@@ -86,7 +84,7 @@ class Invariants(Check):
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at a round's sessions."""
         sessions, end = over.view.sessions.values(), over.view.end
-        self._past.breaks_off = over.view.breaks_off
+        self._past.breaks_off = end is None or end.aborted == INTERRUPTED
         for session in sessions:
             for sections, rule, breaches in invariants.INVARIANTS:
                 yield from _found(sections, rule, breaches(session))
