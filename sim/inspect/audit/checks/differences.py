@@ -51,12 +51,12 @@ class Answered(NamedTuple):
         s, slots = level.session, level.slots
         queries = [slot for slot in slots if isinstance(s.question(slot), Query)]
         sums = [learnt for _, asked, learnt in level.answered() if isinstance(asked, Query)]
-        cohorts = [learnt.contributors.tolist() for learnt in sums]
-        cohorts = cohorts or [[seen.peer for seen in s.of(Kind.SLOT, slot)] for slot in queries[:1]]
-        searched = frozenset(cohorts[-1]) if cohorts else None
+        cohorts = [frozenset(learnt.contributors.tolist()) for learnt in sums]
+        cohorts = cohorts or [frozenset(s.first(Kind.SLOT, slot)) for slot in queries[:1]]
+        searched = cohorts[-1] if cohorts else None
         others = set(slots) - set(queries)
         is_summed = any(s.sum_of(slot) or s.of(Kind.REQUEST, slot) for slot in others)
-        answers = (seen.record.peer for slot in slots for seen in s.of(Kind.MASKED, slot))
+        answers = (device for slot in slots for device in s.first(Kind.MASKED, slot))
         return cls(_settings(level), frozenset(answers), searched, is_summed)
 
 
@@ -162,7 +162,7 @@ class Differences(Check):
             detail = f"the model of round {past.place.round}, which {what}"
             yield RULES.found("retry.same-model", detail, [place, past.place], severity)
         most, now = self._premises.expected.policy.rounds_per_model, Answered.of(level)
-        shown = {seen.record.peer for seen in level.session.of(Kind.OPEN)}
+        shown = level.session.first(Kind.OPEN).keys()
         earlier = before(past.rounds, shown)
         answered = frozenset[int]().union(*(one.devices for one in earlier))
         known, again = answered & shown, answered & now.devices

@@ -125,8 +125,8 @@ class GivenAway(Check):
     def _limits(self, level: Level) -> Iterator[Finding]:
         """Count for how many models each device has answered."""
         most = self._premises.expected.policy.max_participations
-        masked = (level.session.of(Kind.MASKED, slot) for slot in level.slots)
-        came = {seen.record.peer: seen for every in masked for seen in every}
+        masked = (level.session.first(Kind.MASKED, slot) for slot in level.slots)
+        came = {device: seen for every in masked for device, seen in every.items()}
         self._answered.update(came.keys())
         above = sorted(device for device in came if self._answered[device] > most)
         if most and above:
@@ -147,7 +147,7 @@ class GivenAway(Check):
             rho += rho_of_update(hiding, Sizes.of(config.update_length, config.cohort_size))
             self._counts["noisy"] += update_of(level) is not None
         if rho:
-            self._rho.update({seen.record.peer: rho for seen in level.session.of(Kind.OPEN)})
+            self._rho.update(dict.fromkeys(level.session.first(Kind.OPEN), rho))
 
     def _equations(self, number: int, level: Level) -> None:
         """Note over whom updates were summed, and over whom weights."""
