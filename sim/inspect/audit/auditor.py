@@ -238,7 +238,7 @@ class _Audit:
         self._inventory.add_sum(record)
         session, again = round_.add_sum(record), self._premises.rounds.learnt(record.slot)
         if session is not None and again is not None:
-            members = session.members(record.slot)  # else their roster's messages are missing
+            members = session.members(record.slot)  # else messages of its roster are missing
             if members is not None and len(members) == len(session.ids):
                 self._again[session.params.tag, record.slot] = again
 
