@@ -79,7 +79,7 @@ def clean():
         searches=tuple(_searches(60)),
         statistics=StatisticsFacts(3_412, 2.1e-4, 1e-6, 24_340_680),
         given_away=GivenAwayFacts(
-            60, 420, 0, 0, 3, 15, 7, updates=SolvableFacts(60, 60, 58, 0, 2, True, 4, 4, 4)
+            60, 420, 0, 0, 3, 15, 7, updates=SolvableFacts(60, 60, 58, 0, 2, True, 4)
         ),
         not_checked=(),
         limits=(
@@ -205,8 +205,8 @@ def rich():
             7,
             SingleFacts(2, 1, 0.25, 59, 1),
             SingleFacts(5, 9, 0.125, 20, 40),
-            SolvableFacts(60, 60, 58, 1, 4, False, 1, 1, 2),
-            SolvableFacts(60, 60, 58, 2, 4, False, 1, 1, 1),
+            SolvableFacts(60, 60, 58, 1, 4, False, 1),
+            SolvableFacts(60, 60, 58, 2, 4, False, 1),
             12.5,
             1e-5,
         ),

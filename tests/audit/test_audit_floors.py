@@ -1,60 +1,75 @@
 """What the check of floors asks of a session."""
 
+import functools
+from dataclasses import replace
+from hashlib import sha256
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from honest_runs import config_of, messages_of
 
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import UpdateNoise
+from deltafl.secagg import Adversary
 from deltafl.sim.inspect.audit.checks import floors
-from deltafl.sim.record.transcript import Sum
+from deltafl.sim.inspect.audit.session_log import Level
+from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.record.transcript import Message, Sum
+from deltafl.sim.run.algorithms import policy_of
 
 NOISE = UpdateNoise(norm=1.5, deviation=40, num_devices=5)
 
 
-def session(*, noise=None, radius=None, follows=True, words=(9, 9, 1, 0)):
+def session(*, noise=None, words=(9, 9, 1, 0)):
     """A session whose only slot released one sum over five devices."""
-    update = SimpleNamespace(noise=noise, radius=radius)
+    update = SimpleNamespace(noise=noise)
     names = ("update", "weight", "weighted_loss", "count", "clipped")
     fields = [SimpleNamespace(name=name, resolution_bits=0) for name in names[-len(words) :]]
     released = Sum(1, 1, 0, 4, bytes(32), np.arange(5, dtype=np.uint32), np.array(words))
+    common = SimpleNamespace(
+        update=update, update_slot=0, update_layout=SimpleNamespace(fields=fields)
+    )
     return SimpleNamespace(
-        config=SimpleNamespace(
-            update=update, update_slot=0, update_layout=SimpleNamespace(fields=fields)
-        ),
-        slots={0: SimpleNamespace(sums=[released], question=Threshold(0, 0))},
-        levels=SimpleNamespace(can_be_followed=follows, common=SimpleNamespace(update=update)),
-        announcements=[SimpleNamespace(place=None)],
+        question=lambda _: Threshold(0, 0),
+        sum_of=lambda _: released,
+        levels=SimpleNamespace(common=common),
         params=SimpleNamespace(num_invited=5),
     )
 
 
-def expected(*, active=True, accepts=False):
-    policy = SimpleNamespace(
-        expects_active=active,
-        unverified_if_active=accepts,
-        min_tail=lambda invited: invited // 2,
-    )
-    return SimpleNamespace(policy=policy)
+POLICY = SimpleNamespace(min_tail=lambda invited: invited // 2)
 
 
 @pytest.mark.parametrize(("noise", "rules"), [(None, ["sums.small-tail"]), (NOISE, [])])
 def test_with_noise_no_word_counts_the_devices_that_passed(noise, rules):
-    found = floors._small_tail(session(noise=noise), expected())
+    own = session(noise=noise)
+    found = floors._small_tail(Level(own, 0, own.levels.common, b"", [0], 0), POLICY)
     assert [one.rule for one in found] == rules
 
 
+@functools.cache
+def played():
+    """A session that is not signed, of which nobody can check the search."""
+    view = RoundView(1)
+    for number, (sent, peer, data) in enumerate(messages_of(length=5), start=1):
+        digest = sha256(data).digest()
+        view.add(Message(number, 1, sent, peer, len(data), digest, data))
+    (own,) = view.sessions.values()
+    return own
+
+
 @pytest.mark.parametrize(
-    ("told", "active", "times"),
+    ("changes", "rules"),
     [
-        ({}, True, 0),
-        ({"follows": False}, True, 1),
-        ({"radius": 1.0}, True, 1),
-        ({"follows": False, "radius": 1.0}, True, 2),
-        ({"follows": False, "radius": 1.0}, False, 0),
+        ({"adversary": Adversary.CURIOUS}, []),
+        ({}, ["parameters.below-policy", "round.below-policy"]),
+        ({"unverified_if_active": True}, ["parameters.below-policy"]),
     ],
+    ids=["curious", "active", "active and trusted"],
 )
-def test_what_devices_have_to_believe_of_a_lying_server_is_named(told, active, times):
-    found = list(floors._unverified(session(**told), expected(active=active)))
-    assert [one.rule for one in found] == ["search.unverified"] * times
+def test_what_devices_have_to_believe_of_a_lying_server_is_named(changes, rules):
+    active = replace(policy_of(config_of()), adversary=Adversary.ACTIVE)
+    found = list(floors._below_policy(played(), replace(active, **changes)))
+    assert [one.rule for one in found] == rules
+    assert all("not signed" in one.detail or "not verified" in one.detail for one in found)

@@ -19,14 +19,15 @@ from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.identity import IdentityKey
 from deltafl.secagg.keys import PublicKey
-from deltafl.secagg.messages import Credential, ShareKind, ShareReceipt
+from deltafl.secagg.messages import Credential, ShareKind, ShareReceipt, UnmaskShares
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit import invariants, over_sessions
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.checks.invariants import RULES, Invariants
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.invariants import Bracket
-from deltafl.sim.inspect.audit.over_sessions import Past, may_change
+from deltafl.sim.inspect.audit.over_sessions import Past
+from deltafl.sim.inspect.audit.public_keys import of_edwards
 from deltafl.sim.inspect.audit.seen import Content, Seen
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import Message, Resumed, Sum
@@ -68,19 +69,29 @@ def test_every_demand_is_from_a_section_and_every_rule_has_one():
 @pytest.fixture
 def round_():
     check = new(Invariants)
-    view = heard(check)
-    return check, view
+    return check, heard(check)
 
 
-def given(check, *, seeds, keys, owners=(2, 2)):
+@pytest.fixture
+def session(round_):
+    (found,) = round_[1].sessions.values()
+    return found
+
+
+def given(session, *, seeds, keys, owners=(2, 2)):
     """Let so many devices have given shares of a device's seed, and of one's key."""
-    (session,) = check._sessions.values()
-    session.given[0] = [np.zeros(0, np.int64)] + [
-        np.array([2 * (owner + holder * COHORT) + kind])
-        for count, kind, owner in zip((seeds, keys), ShareKind, owners, strict=True)
-        for holder in range(count)
-    ]
-    return session
+    session.by[Kind.SHARES, 0], session._first[Kind.SHARES, 0] = [], {}
+    for count, kind, owner in zip((seeds, keys), ShareKind, owners, strict=True):
+        for holder in session.ids[:count]:
+            session.take(shares_of(holder, owner, kind))
+
+
+def shares_of(holder, owner, kind):
+    """A device's message with one share."""
+    positions, kinds = np.array([owner], np.uint32), np.array([kind], np.uint8)
+    message = UnmaskShares(0, positions, kinds, np.zeros((1, 9), np.uint32))
+    record = Message(999, 1, False, holder, 8, bytes(32), b"")
+    return Seen(record, Content(Kind.SHARES, message=message, slot=0))
 
 
 def test_an_honest_round_breaks_nothing(round_):
@@ -88,33 +99,34 @@ def test_an_honest_round_breaks_nothing(round_):
 
 
 @pytest.mark.parametrize(("seeds", "keys"), [(0, 0), (COHORT, 0), (0, COHORT)])
-def test_one_kind_is_what_was_asked_for(round_, seeds, keys):
-    given(round_[0], seeds=seeds, keys=keys)
+def test_one_kind_is_what_was_asked_for(round_, session, seeds, keys):
+    given(session, seeds=seeds, keys=keys)
     assert found_at_the_end(*round_) == []
 
 
 @pytest.mark.parametrize("more", [0, 1])
 @pytest.mark.parametrize("second", ["seeds", "keys"])
-def test_a_share_of_a_second_kind_is_high_and_a_threshold_of_both_critical(round_, second, more):
-    (session,) = round_[0]._sessions.values()
+def test_a_share_of_a_second_kind_is_high_and_a_threshold_of_both_critical(
+    round_, session, second, more
+):
     threshold = session.params.threshold
     counts = {"seeds": threshold, "keys": threshold} | {second: threshold if more else 1}
-    given(round_[0], **counts)
+    given(session, **counts)
     (found,) = found_at_the_end(*round_)
     assert found.rule == "shares.both-kinds"
     assert found.severity is (Severity.CRITICAL if more else Severity.HIGH)
     assert f"device {session.ids[2]}," in found.detail
 
 
-def test_a_share_that_is_given_again_counts_once(round_):
-    session = given(round_[0], seeds=COHORT, keys=1)
-    session.given[0] += session.given[0][-1:] * session.params.threshold
+def test_a_share_that_is_given_again_counts_once(round_, session):
+    given(session, seeds=COHORT, keys=1)
+    session.by[Kind.SHARES, 0] += session.by[Kind.SHARES, 0][-1:] * session.params.threshold
     (found,) = found_at_the_end(*round_)
     assert found.severity is Severity.HIGH
 
 
-def test_shares_of_different_devices_are_not_both_of_one(round_):
-    given(round_[0], seeds=COHORT, keys=COHORT, owners=(2, 3))
+def test_shares_of_different_devices_are_not_both_of_one(round_, session):
+    given(session, seeds=COHORT, keys=COHORT, owners=(2, 3))
     assert found_at_the_end(*round_) == []
 
 
@@ -122,23 +134,19 @@ def test_shares_of_different_devices_are_not_both_of_one(round_):
 
 
 @pytest.mark.parametrize(("fewest", "is_few"), [(COHORT, False), (COHORT + 1, True)])
-def test_a_sum_over_fewer_devices_than_the_floor(round_, fewest, is_few):
-    check, view = round_
-    (session,) = check._sessions.values()
+def test_a_sum_over_fewer_devices_than_the_floor(round_, session, fewest, is_few):
     ids = np.array(session.ids, np.uint32)
     session.sums.append(Sum(999, 1, 0, 5, bytes(32), ids, np.zeros(0, np.uint64)))
     object.__setattr__(session.params, "min_cohort", fewest)
-    found = [one.detail.partition(" (spec")[0] for one in found_at_the_end(check, view)]
+    found = [one.detail.partition(" (spec")[0] for one in found_at_the_end(*round_)]
     assert (f"the sum of slot 0 is over {COHORT} devices" in found) is bool(found) is is_few
 
 
 @pytest.mark.parametrize(("threshold", "holds"), [(4, True), (3, False)])
-def test_two_lists_never_have_enough_signatures(round_, threshold, holds):
-    check, _ = round_
-    (session,) = check._sessions.values()
+def test_two_lists_never_have_enough_signatures(session, threshold, holds):
     object.__setattr__(session.params, "threshold", threshold)
-    session.colluding = 0.1
-    assert (list(invariants.withstands(session)) == []) is holds
+    assert (list(Past(0.1).withstands(session)) == []) is holds
+    assert list(Past(None).withstands(session)) == []
 
 
 # Searches.
@@ -223,28 +231,35 @@ def test_a_threshold_of_too_small_a_tail(bracket):
 @pytest.mark.parametrize(
     ("before", "now", "may"), [(0.5, 0.25, True), (None, 0.25, False), (0.5, None, False)]
 )
-def test_a_radius_may_change_but_not_go(before, now, may):
-    config = replace(CONFIG, update=UpdateParams(radius=now))
-    assert may_change("UpdateParams.radius", before, now, Levels((config,))) is may
+def test_a_radius_may_change_but_not_go(session, before, now, may):
+    past = Past()
+    for radius in (before, now):
+        session.levels = Levels((replace(CONFIG, update=UpdateParams(radius=radius)),))
+        found = list(past.settings_stay(session))
+    assert (found == []) is may
 
 
-def identified(round_, draw):
+def identified(session, draw):
     """The session of a round whose devices have identities of a draw."""
-    (session,) = round_[0]._sessions.values()
     for device in session.ids:
-        message, place = session.keys[device]
-        own = Credential(IdentityKey(bytes([draw]) * 31 + bytes([device])), bytes(64))
-        session.keys[device] = replace(message, credential=own), place
+        own = Credential(IdentityKey(bytes([device]) + bytes([draw]) * 31), bytes(64))
+        advertise(session, device, replace(session.said(device, Kind.ADVERTISE), credential=own))
     return session
 
 
-def test_an_identity_may_change_once_after_an_interruption(round_):
+def advertise(session, device, message):
+    """Let a device have sent these keys first."""
+    first = session._first[Kind.ADVERTISE, None]
+    first[device] = replace(first[device], content=replace(first[device].content, message=message))
+
+
+def test_an_identity_may_change_once_after_an_interruption(session):
     """Devices of a simulation draw new ones then; later, nobody is excused."""
     past, severities = Past(), []
     for draw in range(4):
         if draw == 1:
             past.resume()
-        changed = list(past.identities_stay(identified(round_, draw)))
+        changed = list(past.identities_stay(identified(session, draw)))
         severities.append({(breach.severity, len(changed)) for breach in changed})
     assert severities == [set(), {(Severity.LOW, COHORT)}, *[{(None, COHORT)}] * 2]
 
@@ -256,13 +271,21 @@ def test_an_interruption_is_handed_on():
     assert check._past.unseen == {7}
 
 
-def test_devices_with_one_identity_are_named(round_):
-    session = identified(round_, 1)
-    assert list(Past().one_identity_each(session)) == []
+@pytest.mark.parametrize(
+    ("role", "field", "same"),
+    [
+        ("identity", "credential", lambda own: own),
+        ("sealing key", "sealing_key", lambda own: PublicKey(of_edwards(own.identity))),
+    ],
+)
+def test_devices_with_one_secret_are_named(session, role, field, same):
+    identified(session, 1)
+    assert list(Past().used_once(session)) == []
     first, second, *_ = session.ids
-    session.keys[first] = session.keys[second]
-    (found,) = Past().one_identity_each(session)
-    assert f"{first} and {second} have" in found.detail
+    own = same(session.said(first, Kind.ADVERTISE).credential)
+    advertise(session, second, replace(session.said(second, Kind.ADVERTISE), **{field: own}))
+    (found,) = Past().used_once(session)
+    assert f"{role} of device {second} was the identity of device {first}" in found.detail
 
 
 NO_IDENTITY = Credential(IdentityKey(bytes(32)), bytes(64))
@@ -273,35 +296,32 @@ def flipped(key):
     return PublicKey(key[:31] + bytes([key[31] ^ 128]))
 
 
-def with_keys(round_, change):
+def with_keys(session, change):
     """The session of a round in which the keys of the first device are others."""
-    (session,) = round_[0]._sessions.values()
     first = session.ids[0]
-    message, place = session.keys[first]
-    session.keys[first] = change(message), place
+    advertise(session, first, change(session.said(first, Kind.ADVERTISE)))
     return session
 
 
 @pytest.mark.parametrize(
-    ("change", "demand"),
+    "change",
     [
-        (lambda m: replace(m, mask_keys=(PublicKey(bytes(32)),)), Past.no_low_order),
-        (lambda m: replace(m, sealing_key=flipped(m.sealing_key)), Past.keys_are_multiples),
-        (lambda m: replace(m, credential=NO_IDENTITY), Past.keys_are_multiples),
+        lambda m: replace(m, mask_keys=(PublicKey(bytes(32)),)),
+        lambda m: replace(m, sealing_key=flipped(m.sealing_key)),
+        lambda m: replace(m, credential=NO_IDENTITY),
     ],
     ids=["low order", "a bit that is ignored", "no identity"],
 )
-def test_keys_are_multiples_of_the_base_point_in_their_only_encoding(round_, change, demand):
-    assert list(demand(Past(), with_keys(round_, lambda message: message))) == []
-    (found,) = demand(Past(), with_keys(round_, change))
+def test_keys_are_multiples_of_the_base_point_in_their_only_encoding(session, change):
+    assert list(Past().keys_are_multiples(session)) == []
+    (found,) = Past().keys_are_multiples(with_keys(session, change))
     assert "device" in found.detail
 
 
-def test_a_key_may_be_used_once(round_):
-    (session,) = round_[0]._sessions.values()
+def test_a_key_may_be_used_once(session):
     past = Past()
-    assert list(past.no_low_order(session)) == list(past.keys_are_new(session)) == []
-    assert len(list(past.keys_are_new(session))) == 2 * COHORT
+    assert list(past.used_once(session)) == []
+    assert len(list(past.used_once(session))) == 2 * COHORT
 
 
 @pytest.mark.parametrize(
@@ -313,8 +333,7 @@ def test_a_key_may_be_used_once(round_):
     ],
     ids=["drawn", "a pattern", "near another"],
 )
-def test_seeds_are_drawn(round_, seed, before, breaches):
-    (session,) = round_[0]._sessions.values()
+def test_seeds_are_drawn(session, seed, before, breaches):
     past = Past()
     for value in (before, seed):
         object.__setattr__(session.params, "graph_seed", value)
@@ -323,8 +342,7 @@ def test_seeds_are_drawn(round_, seed, before, breaches):
 
 
 @pytest.mark.parametrize(("number", "breaches"), [(1, 0), (2, 1)])
-def test_a_round_is_announced_under_its_own_number(round_, number, breaches):
-    (session,) = round_[0]._sessions.values()
+def test_a_round_is_announced_under_its_own_number(session, number, breaches):
     session.number = number
     assert len(list(Past().announced_in_its_round(session))) == breaches
 
@@ -332,14 +350,15 @@ def test_a_round_is_announced_under_its_own_number(round_, number, breaches):
 def hear(round_, kind, slot=None, message=None):
     """The findings of one more message, of the first device."""
     check, view = round_
-    (session,) = check._sessions.values()
+    (session,) = view.sessions.values()
     record = Message(99, 1, False, session.ids[0], 8, bytes(32), bytes(8))
-    content = Content(kind, session.params.tag, message=message, slot=slot)
-    return list(check.on_message(Seen(record, content), view))
+    seen = Seen(record, Content(kind, session.params.tag, message=message, slot=slot))
+    session.take(seen)
+    return list(check.on_message(seen, view))
 
 
-def test_a_complaint_names_whose_box_was_refused(round_):
-    first, second, *_ = next(iter(round_[0]._sessions.values())).ids
+def test_a_complaint_names_whose_box_was_refused(round_, session):
+    first, second, *_ = session.ids
     assert hear(round_, Kind.RECEIPT, message=ShareReceipt(())) == []
     (found,) = hear(round_, Kind.RECEIPT, message=ShareReceipt((1,)))
     assert f"device {first} refused 1 boxes, of devices {second}" in found.detail

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,12 +10,18 @@ from doubles import run
 from records import events_of
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.messages import Ask
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
+from deltafl.secagg.wire import Kind
 from deltafl.sim.cli import main
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.checks.differences import Answered, before, may_answer
-from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.findings import Evidence, Severity
+from deltafl.sim.inspect.audit.seen import Content, Seen
+from deltafl.sim.inspect.audit.session_log import Session
+from deltafl.sim.record.transcript import Message, Sum
 from deltafl.sim.settings.config_io import build_config
 
 CONFIG = build_config(
@@ -70,18 +75,17 @@ def test_for_devices_that_answer_once_it_is_not(played, capsys):
 
 def level(devices, *questions, config=ROUND):
     """A level of a session over these devices, with a sum for each of these questions."""
-    answer = [SimpleNamespace(record=SimpleNamespace(peer=device)) for device in devices]
-    slots = {
-        number: SimpleNamespace(
-            question=question,
-            inputs=answer,
-            opened=answer,
-            requests=[],
-            sums=[SimpleNamespace(contributors=np.array(sorted(devices)))] if question else [],
-        )
-        for number, question in enumerate(questions)
-    }
-    return SimpleNamespace(config=config, slots=slots)
+    session = Session(None, 1, Levels((config,)), b"", Evidence())
+    for number, question in enumerate(questions):
+        for device in devices:
+            record = Message(0, 1, True, device, 0, b"", b"")
+            ask = None if question is None else Ask(question, b"")
+            session.take(Seen(record, Content(Kind.SLOT, envelope=ask, slot=number)))
+            session.take(Seen(record, Content(Kind.MASKED, slot=number)))
+        if question is not None:
+            session.sums.append(Sum(0, 1, number, 0, b"", np.array(sorted(devices)), None))
+    (own,) = session.by_level()
+    return own
 
 
 def past(*rounds):

@@ -17,6 +17,7 @@ from deltafl.sim.record.transcript import Message, Sum
 
 COHORT = [1, 4, 7, 10, 13, 16, 19]
 UPDATE_SLOT = 3
+OF_SLOTS = (Kind.SLOT, Kind.MASKED, Kind.REQUEST, Kind.SHARES)
 SETTINGS = {
     "federation": {"cohort_size": len(COHORT)},
     "quantile": {"method": "mm", "max_queries": UPDATE_SLOT},
@@ -59,17 +60,14 @@ def facts(view):
     """What is known of a round, apart from where it stands."""
     session = session_of(view)
     slots = {
-        index: (
-            slot.question,
-            None if slot.members is None else slot.members.tolist(),
-            len(slot.opened),
-            sorted(seen.record.peer for seen in slot.inputs),
-            len(slot.requests),
-            sorted(seen.record.peer for seen in slot.shares),
+        slot: (
+            session.question(slot),
+            session.members(slot).tolist(),
+            *(sorted(seen.peer for seen in session.of(kind, slot)) for kind in OF_SLOTS),
         )
-        for index, slot in session.slots.items()
+        for slot in session.slots
     }
-    return slots, session.ids.tolist(), session.session_id, len(view.strange)
+    return slots, session.ids, session.session_id
 
 
 def kind_of(data):
@@ -80,27 +78,27 @@ def kind_of(data):
 def test_a_round_is_known_as_it_was_played():
     view = view_of(said())
     session = session_of(view)
-    assert session.ids.tolist() == COHORT
+    assert session.ids == COHORT
     assert session.positions == {device: place for place, device in enumerate(COHORT)}
-    assert session.context == session.params.context
-    assert session.config.cohort_size == len(COHORT)
-    assert sorted(session.slots) == [0, 1, 2, UPDATE_SLOT]
-    assert [type(session.slots[i].question) for i in range(4)] == [*[Query] * 3, Threshold]
-    assert len(session.rosters) == len(COHORT)
-    assert view.strange == []
-    for slot in session.slots.values():
-        assert slot.members.all()
-        assert [seen.record.peer for seen in slot.inputs] == COHORT
-        assert bool(slot.requests and slot.shares) == (slot.index not in (1, 2))
+    (level,) = session.by_level()
+    assert level.config.cohort_size == len(COHORT)
+    assert level.update_slot == UPDATE_SLOT
+    assert session.slots == level.slots == [0, 1, 2, UPDATE_SLOT]
+    assert [type(session.question(slot)) for slot in range(4)] == [*[Query] * 3, Threshold]
+    assert len(session.of(Kind.ROSTER)) == len(COHORT)
+    for slot in session.slots:
+        assert session.members(slot).all()
+        assert list(session.first(Kind.MASKED, slot)) == COHORT
+        has_shares = session.of(Kind.REQUEST, slot) and session.of(Kind.SHARES, slot)
+        assert bool(has_shares) == (slot not in (1, 2))
 
 
 def test_a_session_id_is_that_under_which_devices_masked():
     """Control of what the replay is bound to: another roster has another id."""
-    view = view_of(said())
-    session = session_of(view)
+    session = session_of(view_of(said()))
     assert session.session_id == session.params.session_id(np.array(COHORT, "<u4").tobytes())
-    without = [m for m in said() if not (m[0] and m[1] == COHORT[-1])]
-    assert session_of(view_of(without)).session_id != session.session_id
+    session.ids = COHORT[:-1]
+    assert session.session_id != session.params.session_id(np.array(COHORT, "<u4").tobytes())
 
 
 @pytest.mark.slow
@@ -130,7 +128,7 @@ def test_the_first_of_two_answers_of_a_device_counts():
     first = session_of(view_of(said()))
     with_another = [*said()[: index + 1], (False, 4, said()[other][2]), *said()[index + 1 :]]
     session = session_of(view_of(with_another))
-    kept, before = session.advertisements[4], first.advertisements[4]
+    kept, before = session.first(Kind.ADVERTISE)[4], first.first(Kind.ADVERTISE)[4]
     assert kept.record.sha256 == before.record.sha256
 
 
@@ -141,9 +139,11 @@ def total(slot, *, number=900):
 
 def test_a_sum_belongs_to_its_slot_once():
     view = view_of(said())
-    session, slot = view.add_sum(total(1))
-    assert (session, slot) == (session_of(view), session.slots[1])
+    session = view.add_sum(total(1))
+    assert session is session_of(view)
     assert view.add_sum(total(1, number=901)) is None
+    assert session.sum_of(1).number == 900
+    assert [learnt.number for learnt in session.sums] == [900, 901]
     assert view.add_sum(total(4)) is None
     assert [released.number for released in view.sums] == [900, 901, 900]
     assert RoundView(1).add_sum(total(0)) is None
@@ -151,17 +151,20 @@ def test_a_sum_belongs_to_its_slot_once():
 
 def test_nothing_long_is_kept():
     session = session_of(view_of(said()))
-    light = [
-        *session.rosters,
-        *(seen for slot in session.slots.values() for seen in slot.inputs),
-    ]
-    assert {(seen.record.head, seen.content.message) for seen in light} == {(b"", None)}
-    assert all(seen.record.size for seen in light)
+    every = [seen for group in session.by.values() for seen in group]
+    assert {(seen.record.head, seen.data) for seen in every} == {(b"", b"")}
+    assert all(seen.record.size for seen in every)
+    for kind in (Kind.ROSTER, Kind.DELIVERY):
+        assert {seen.content.message for seen in session.of(kind)} == {None}
+    boxes = session.said(COHORT[0], Kind.SHARE_KEYS).boxes.values()
+    assert {len(box) for box in boxes} == {8}
+    masked = [session.said(device, Kind.MASKED, slot) for device in COHORT for slot in range(4)]
+    assert {(message.packed, message.proof) for message in masked} == {(b"", b"")}
 
 
 def test_what_came_is_not_hidden_by_a_slot_that_was_never_opened():
     unopened = [m for m in said() if not m[0] or step_of(True, m[2])[0] is not Kind.SLOT]
     session = session_of(view_of(unopened))
-    assert [slot.question for slot in session.slots.values()] == [None] * 4
-    assert [slot.members for slot in session.slots.values()] == [None] * 4
-    assert [len(slot.inputs) for slot in session.slots.values()] == [len(COHORT)] * 4
+    assert [session.question(slot) for slot in session.slots] == [None] * 4
+    assert [session.members(slot) for slot in session.slots] == [None] * 4
+    assert [len(session.of(Kind.MASKED, slot)) for slot in session.slots] == [len(COHORT)] * 4

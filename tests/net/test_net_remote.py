@@ -335,7 +335,7 @@ def test_so_they_are_with_a_radius_of_updates(tmp_path, algorithm, adversary):
     assert state.memory["robust.radius"].tobytes() == expected.memory["robust.radius"].tobytes()
     assert state.memory["robust.radius"] != 0.05
     found = {f.rule for f in audit(tmp_path / "net").findings if f.severity >= Severity.MEDIUM}
-    assert found == ({"search.unverified"} if trusting else set())
+    assert found == ({"round.below-policy"} if trusting else set())
     plain = settings(algorithm, {"privacy": {"adversary": adversary}, **trusting})
     mean = simulate(plain, tmp_path / "mean", federation.dataset)
     assert mean.model.tobytes() != state.model.tobytes()

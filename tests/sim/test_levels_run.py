@@ -216,8 +216,7 @@ def views_of(path):
 def test_the_transcript_has_one_session_a_round(played):
     for view in views_of(played[0]):
         (session,) = view.sessions.values()
-        assert session.config is None
-        levels = session.by_level()
+        levels = list(session.by_level())
         assert [level.config.theta for level in levels] == list(THETAS)
         assert sum(len(level.slots) for level in levels) == len(session.slots)
         assert len({level.model for level in levels}) == 3

@@ -15,7 +15,7 @@ from typing import Protocol
 from deltafl.secagg.summing import SlotSum
 from deltafl.sim.errors import ChainError, UserError
 from deltafl.sim.inspect.audit.catalogue import CHECKS
-from deltafl.sim.inspect.audit.check import Premises, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.check import Premises, RoundOver
 from deltafl.sim.inspect.audit.collected import Findings
 from deltafl.sim.inspect.audit.coverage import Tally, uncovered
 from deltafl.sim.inspect.audit.expected import expected_of
@@ -236,16 +236,11 @@ class _Audit:
 
     def _take_sum(self, round_: RoundView, record: Sum) -> None:
         self._inventory.add_sum(record)
-        place, again = round_.add_sum(record), self._premises.rounds.learnt(record.slot)
-        if place is not None and again is not None:
-            session, slot = place
-            if slot.members is not None and len(slot.members) == len(session.ids):
-                self._again[session.params.tag, slot.index] = again
-            else:  # positions are those of a roster of which messages are missing
-                again = None
-        released = ReleasedSum(record, round_, place, again)
-        for check in self._checks:
-            self._findings.add_all(check.on_sum(released))
+        session, again = round_.add_sum(record), self._premises.rounds.learnt(record.slot)
+        if session is not None and again is not None:
+            members = session.members(record.slot)  # else messages of its roster are missing
+            if members is not None and len(members) == len(session.ids):
+                self._again[session.params.tag, record.slot] = again
 
     def _end_round(self, following: Record | None = None) -> None:
         """Hand a round to the checks, when it cannot be taken back any more.

@@ -23,8 +23,8 @@ from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.source import Source
 from deltafl.sim.inspect.audit.truth_rounds import SeedsOfRound, TruthOfRound
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
-from deltafl.sim.record.transcript import Record, Sum
+from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.record.transcript import Record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,23 +46,6 @@ class Premises:
     budget: FalseAlarmBudget
     rounds: RoundsAgain
     is_baseline: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReleasedSum:
-    """A sum that the server says it learnt, in its place.
-
-    Attributes:
-        record: What the server says.
-        round: Its round, up to this point.
-        slot: Its session and slot; None if it cannot come from any session.
-        again: The sum that the server that is played again has learnt; None where it has not.
-    """
-
-    record: Sum
-    round: RoundView
-    slot: tuple[SessionView, SlotView] | None
-    again: SlotSum | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,11 +129,6 @@ class Check(ABC):
             round_: Its round, up to this point.
         """
         del seen, round_
-        return ()
-
-    def on_sum(self, released: ReleasedSum) -> Iterable[Finding]:
-        """Take a released sum."""
-        del released
         return ()
 
     def on_round(self, over: RoundOver) -> Iterable[Finding]:

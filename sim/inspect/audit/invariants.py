@@ -5,14 +5,14 @@ They read what passed and play no machine, so that they do not repeat the faults
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.quantile.search import Query
@@ -31,14 +31,25 @@ from deltafl.secagg.messages import (
 )
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
-from deltafl.sim.inspect.audit.session_log import Breach, Passed, Session, digests
+from deltafl.sim.inspect.audit.seen import Seen
+from deltafl.sim.inspect.audit.session_log import ANSWERS, Question, Session, digests
 from deltafl.sim.record.transcript import Sum, sum_sha256
 
-# An answer's kind is that of what it answers, plus this.
-_ANSWERS: Final = Kind.ADVERTISE - Kind.OPEN
-
-
 _SHOWN: Final = 5
+
+
+class Breach(NamedTuple):
+    """Something that a demand forbids.
+
+    Attributes:
+        detail: What was seen, one sentence without the full stop.
+        places: Where.
+        severity: How bad it is, if that is not as with the rule in general.
+    """
+
+    detail: str
+    places: Sequence[Evidence]
+    severity: Severity | None = None
 
 
 def _about(slot: int | None) -> str:
@@ -49,36 +60,39 @@ def _about(slot: int | None) -> str:
 
 
 def _as_sent(
-    s: Session, one: Passed, what: str, shown: Mapping[int, object], sent: Callable[[int], object]
+    s: Session, one: Seen, what: str, shown: Mapping[int, object], sent: Iterable[object]
 ) -> Iterator[Breach]:
-    """The first of some things that is not what its device sent, by roster position."""
-    for device, own in zip(s.at(shown), shown.values(), strict=True):
-        if sent(device) != own:
+    """The first of some things, by roster position, that is not what its device sent."""
+    for device, own, said in zip(s.at(shown), shown.values(), sent, strict=True):
+        if said != own:
             detail = f"device {one.peer} was sent another {what} than came from device {device}"
             yield Breach(detail, [one.place])
             return
 
 
-def exchanged_keys(s: Session, message: RosterMessage, one: Passed) -> Iterator[Breach]:
+def exchanged_keys(s: Session, message: RosterMessage, one: Seen) -> Iterator[Breach]:
     """Keys that did not arrive as they were sent."""
-    return _as_sent(s, one, "key", message.keys, lambda d: s.keys.get(d, (None,))[0])
+    sent = (s.said(device, Kind.ADVERTISE) for device in s.at(message.keys))
+    return _as_sent(s, one, "key", message.keys, sent)
 
 
-def exchanged_boxes(s: Session, message: ShareDelivery, one: Passed) -> Iterator[Breach]:
+def exchanged_boxes(s: Session, message: ShareDelivery, one: Seen) -> Iterator[Breach]:
     """Boxes that did not arrive as they were sealed."""
-    own = s.ids.index(one.peer) if one.peer in s.ids else -1
-    shown = digests(message.boxes)
-    return _as_sent(s, one, "box", shown, lambda d: s.sealed.get(d, {}).get(own))
+    own = s.positions.get(one.peer, -1)
+    said = (s.said(device, Kind.SHARE_KEYS) for device in s.at(message.boxes))
+    sealed = (getattr(every, "boxes", {}).get(own) for every in said)
+    return _as_sent(s, one, "box", digests(message.boxes), sealed)
 
 
-def strange_signers(s: Session, message: OpenSlot | UnmaskRequest, one: Passed) -> Iterator[Breach]:
+def strange_signers(s: Session, message: OpenSlot | UnmaskRequest, one: Seen) -> Iterator[Breach]:
     """A list for which too few devices speak, or others than those that it is made of."""
-    slot, members, shown = message.slot, one.members, message.signatures
+    slot, members, shown = message.slot, one.content.members, message.signatures
     if not s.params.signed or members is None or _is_agreed(s, message):
         return
     listed = [p for p in shown if p < len(members) and members[p]]
     signers = zip(s.at(listed), listed, strict=True)
-    good = sum((device, slot, bytes(shown[p])) in s.signed for device, p in signers)
+    signed = ((s.said(device, Kind.SIGNATURE, slot), shown[p]) for device, p in signers)
+    good = sum(getattr(own, "signature", None) == signature for own, signature in signed)
     if good < max(s.params.threshold, len(shown)):
         detail = f"device {one.peer} was shown {len(shown)} signatures of the list of slot {slot}, "
         detail += f"of which {good} came from devices of that list; {s.params.threshold} must"
@@ -93,7 +107,7 @@ def _is_agreed(s: Session, message: OpenSlot | UnmaskRequest) -> bool:
     return isinstance(message, OpenSlot) and (was_listed or not own.whole)
 
 
-def false_proof(s: Session, proof: SumOpening, one: Passed) -> Iterator[Breach]:
+def false_proof(s: Session, proof: SumOpening, one: Seen) -> Iterator[Breach]:
     """A proof of another sum, or of other devices, or of what they did not send; each once."""
     slot, spec = proof.slot, s.params.slots[proof.slot]
     key = (proof.packed, *proof.committed.items())
@@ -104,19 +118,18 @@ def false_proof(s: Session, proof: SumOpening, one: Passed) -> Iterator[Breach]:
     if {sum_sha256(total)} != {learnt.sha256 for learnt in s.sums if learnt.slot == slot}:
         yield Breach(f"the proof of slot {slot} is not of the sum in the record", [one.place])
     size = len(next(iter(proof.committed.values()), b""))
-    sent = {device: own[:size] for (of, device), own in s.committed.items() if of == slot}
-    yield from _as_sent(s, one, "commitment", proof.committed, sent.get)
+    said = (s.said(device, Kind.MASKED, slot) for device in s.at(proof.committed))
+    sent = (getattr(masked, "committed", b"")[:size] for masked in said)
+    yield from _as_sent(s, one, "commitment", proof.committed, sent)
     if set(s.at(proof.committed)) != s.listed(slot):
         yield Breach(f"the proof of slot {slot} is over other devices", [one.place])
 
 
-def unfitting_shares(s: Session, message: UnmaskShares, one: Passed) -> Iterator[Breach]:
+def unfitting_shares(s: Session, message: UnmaskShares, one: Seen) -> Iterator[Breach]:
     """Shares of others than those that were asked for, or of another kind."""
-    requests = [ask for ask in s.of(Kind.REQUEST, message.slot) if ask.peer == one.peer]
-    opened = s.of(Kind.SLOT, message.slot)
-    if not requests or not opened:
-        return  # nobody asked for them; this is found by itself
-    survivors, members = requests[-1].members, opened[0].members
+    asked = [ask for ask in s.of(Kind.REQUEST, message.slot) if ask.peer == one.peer]
+    survivors = asked[-1].content.members if asked else None  # else this is found by itself
+    members = s.members(message.slot)
     if survivors is None or members is None or len(survivors) != len(members):
         return
     positions, kinds = message.positions, np.where(survivors, ShareKind.SEED, ShareKind.KEY)
@@ -125,7 +138,7 @@ def unfitting_shares(s: Session, message: UnmaskShares, one: Passed) -> Iterator
         yield Breach(f"device {one.peer} gave shares that it was not asked for", [one.place])
 
 
-def complaint(s: Session, message: ShareReceipt, one: Passed) -> Iterator[Breach]:
+def complaint(s: Session, message: ShareReceipt, one: Seen) -> Iterator[Breach]:
     """Boxes that a device refused."""
     if message.refused:
         some = ", ".join(map(str, s.at(message.refused[:_SHOWN])))
@@ -147,11 +160,11 @@ def told_apart(s: Session) -> Iterator[Breach]:
 def asked_again(s: Session) -> Iterator[Breach]:
     """Messages that a device was sent more than once, or in the wrong order."""
     for (kind, slot), group in s.by.items():
-        often = Counter(one.peer for one in group if one.sent)
-        if again := sorted(peer for peer, times in often.items() if times > 1):
-            places = [one.place for one in group if one.peer == again[0]]
-            detail = f"{len(again)} devices were sent {kind.name}{_about(slot)} more than once"
-            yield Breach(detail, places[1:])
+        first = s.first(kind, slot)
+        if again := [one for one in group if one.record.sent and one is not first[one.peer]]:
+            times = len({one.peer for one in again})
+            detail = f"{times} devices were sent {kind.name}{_about(slot)} more than once"
+            yield Breach(detail, [one.place for one in again])
     opened = [slot for kind, slot in s.by if kind is Kind.SLOT and slot is not None]
     for before, slot in pairwise(opened):
         if slot < before:
@@ -159,32 +172,25 @@ def asked_again(s: Session) -> Iterator[Breach]:
             yield Breach(f"slot {before} was opened before an earlier one", [place])
 
 
-def unasked(s: Session) -> Iterator[Breach]:
-    """Devices that answered without being asked."""
+def answers(s: Session) -> Iterator[Breach]:
+    """Answers to nothing, and different ones to one question, as two vectors under one mask."""
     for (kind, slot), group in s.by.items():
-        asking = s.of(Kind(kind - _ANSWERS), slot) if kind >= Kind.ADVERTISE else ()
-        asked = {one.peer: one.number for one in reversed(asking)}
-        for one in group:
-            if not one.sent and one.number < asked.get(one.peer, one.number + 1):
-                detail = f"device {one.peer} sent {kind.name}{_about(slot)}, and was not asked"
-                yield Breach(detail, [one.place])
-
-
-def answered_again(s: Session, *, by_vectors: bool) -> Iterator[Breach]:
-    """Devices that answered in two ways: with two vectors under one mask, or otherwise."""
-    for (kind, slot), group in s.by.items():
-        digests: dict[int, bytes] = {}
-        for one in group if (kind is Kind.MASKED) is by_vectors else ():
-            if not one.sent and digests.setdefault(one.peer, one.digest) != one.digest:
-                detail = f"device {one.peer} sent {kind.name}{_about(slot)} in two ways"
-                yield Breach(detail, [one.place])
+        first = s.first(kind, slot)
+        asked = s.first(Kind(kind - ANSWERS), slot) if kind >= Kind.ADVERTISE else {}
+        for one in (one for one in group if not one.record.sent):
+            said = f"device {one.peer} sent {kind.name}{_about(slot)}"
+            if asked.get(one.peer, one).record.number >= one.record.number:
+                yield Breach(f"{said}, and was not asked", [one.place], Severity.HIGH)
+            if one.record.sha256 != first[one.peer].record.sha256:
+                severity = Severity.HIGH if kind is Kind.MASKED else None
+                yield Breach(f"{said} in two ways", [one.place], severity)
 
 
 def roster_of_the_invited(s: Session) -> Iterator[Breach]:
     """A roster of others than those that were invited and sent keys, or of too few."""
     for one in s.of(Kind.ROSTER)[:1]:
-        invited = {announced.peer for announced in s.of(Kind.OPEN)}
-        if strange := set(s.ids) - (invited & s.keys.keys()):
+        known = s.first(Kind.OPEN).keys() & s.first(Kind.ADVERTISE).keys()
+        if strange := set(s.ids) - known:
             detail = f"device {min(strange)} is in the roster without an invitation or keys"
             yield Breach(detail, [one.place])
         if len(s.ids) < max(s.params.min_cohort, s.params.min_roster):
@@ -194,9 +200,9 @@ def roster_of_the_invited(s: Session) -> Iterator[Breach]:
 def lists_shrink(s: Session) -> Iterator[Breach]:
     """Lists that grow, or are too short, or are sent to a device that is not on them."""
     before = np.ones(len(s.ids), np.bool_)
-    every = (one for group in s.by.values() for one in group if one.members is not None)
-    for one in sorted(every, key=lambda one: one.number):
-        members = one.members
+    every = (one for group in s.by.values() for one in group if one.content.members is not None)
+    for one in sorted(every, key=lambda one: one.record.number):
+        members = one.content.members
         if members is None or len(members) != len(before):
             yield Breach("a list is not over the roster", [one.place])
             continue
@@ -217,9 +223,9 @@ def sums_over_the_listed(s: Session) -> Iterator[Breach]:
         slot, summed = learnt.slot, frozenset(learnt.contributors.tolist())
         whole, listed = s.params.slots[slot].whole, s.listed(slot)
         agreed = (*s.of(Kind.CHECK, slot), *s.of(Kind.REQUEST, slot))
-        end = learnt.number if whole else min((one.number for one in agreed), default=0)
-        late = summed - {one.peer for one in s.of(Kind.MASKED, slot) if one.number < end}
-        helpers = len({one.peer for one in s.of(Kind.SHARES, slot)})
+        end = learnt.number if whole else min((one.record.number for one in agreed), default=0)
+        late = summed - {one.peer for one in s.of(Kind.MASKED, slot) if one.record.number < end}
+        helpers = len(s.first(Kind.SHARES, slot))
         has_few = not whole and helpers < s.params.threshold
         wrong = {
             f"is over {len(summed)} devices": len(summed) < s.params.min_cohort,
@@ -245,11 +251,10 @@ def late_vectors(s: Session) -> Iterator[Breach]:
 
 def both_kinds(s: Session) -> Iterator[Breach]:
     """Devices of which shares of both secrets came, or were asked for."""
-    size, threshold = len(s.ids), s.params.threshold
-    for slot, given in s.given.items():
-        shares = np.unique(np.concatenate(given))  # of one holder, owner and kind one
-        counts = np.bincount(shares % (2 * size), minlength=2 * size).reshape(size, 2)
-        for owner in np.flatnonzero(counts.all(axis=1)):
+    threshold = s.params.threshold
+    for slot in s.slots:
+        counts = _holders(s, slot)
+        for owner in np.flatnonzero(counts.all(axis=1)).tolist():
             seeds, keys = counts[owner].tolist()
             detail = f"for device {s.ids[owner]}, slot {slot}: {seeds} shares of its seed, {keys} "
             detail += f"of its key; {threshold} rebuild either"
@@ -261,31 +266,31 @@ def both_kinds(s: Session) -> Iterator[Breach]:
             yield Breach(f"shares were asked for of whole slot {index}", [asked[0].place])
 
 
-def withstands(s: Session) -> Iterator[Breach]:
-    """A threshold that an active server gets round with the devices that collude with it."""
-    params, asked = s.params, s.of(Kind.OPEN)
-    if s.colluding is None or not asked:
-        return
-    holders = min(params.num_invited, params.degree + (params.degree >= params.num_invited - 1))
-    most = int((s.colluding + 1e-14) * holders)
-    if 2 * params.threshold <= holders + most:
-        detail = f"{params.threshold} of {holders} holders sign a list, of whom {most} may collude"
-        yield Breach(f"{detail}: two lists can have enough", [asked[0].place])
+def _holders(s: Session, slot: int) -> npt.NDArray[np.int64]:
+    """From how many devices shares came, by owner's position and `ShareKind`, shape (n, 2)."""
+    size, given = len(s.ids), [np.zeros(0, np.int64)]
+    for one in s.of(Kind.SHARES, slot):
+        if isinstance(message := one.content.message, UnmaskShares):
+            kept = message.positions < size
+            owners = message.positions[kept].astype(np.int64) + one.peer * size
+            given.append(2 * owners + message.kinds[kept])
+    shares = np.unique(np.concatenate(given))  # of one holder, owner and kind one
+    return np.bincount(shares % (2 * size), minlength=2 * size).reshape(size, 2)
 
 
 def questions_follow(s: Session) -> Iterator[Breach]:
     """Questions in slots that are not theirs, or that the sums before do not allow."""
-    for level, config in enumerate(s.levels.rounds):
-        bracket, first = Bracket(config, config.search.grid.top_pivot), s.levels.first_slot(level)
-        for slot in range(first, s.levels.first_slot(level + 1)):
-            asked = [(one.place, one.question) for one in s.of(Kind.SLOT, slot) if one.question]
-            sums = [learnt for learnt in s.sums if learnt.slot == slot]
-            for place, question in asked[:1]:
-                is_query = slot < first + config.num_query_slots
-                if why := bracket.denies(question, is_query=is_query):
-                    yield Breach(f"the question of slot {slot} {why}", [place])
-                if isinstance(question, Query) and sums:
-                    bracket.take(question.pivots, sums[0])
+    for level in s.by_level():
+        bracket = Bracket(level.config, level.config.search.grid.top_pivot)
+        for slot in level.slots:
+            question, learnt = s.question(slot), s.sum_of(slot)
+            if question is None:
+                continue
+            if why := bracket.denies(question, is_query=slot < level.update_slot):
+                place = s.of(Kind.SLOT, slot)[0].place
+                yield Breach(f"the question of slot {slot} {why}", [place])
+            if isinstance(question, Query) and learnt is not None:
+                bracket.take(question.pivots, learnt)
 
 
 @dataclass(slots=True, eq=False)
@@ -329,7 +334,7 @@ class Bracket:
             else:
                 self.high = min(self.high, pivot)
 
-    def denies(self, question: Query | Threshold, *, is_query: bool) -> str:
+    def denies(self, question: Question, *, is_query: bool) -> str:
         """Why a question is not one that may come now, in words; "" if it is.
 
         Args:
@@ -363,7 +368,7 @@ class Bracket:
         return ""
 
 
-_Arriving = Callable[[Session, Any, Passed], Iterator[Breach]]
+_Arriving = Callable[[Session, Any, Seen], Iterator[Breach]]
 
 ARRIVING: Final[tuple[tuple[str, str, Any, _Arriving], ...]] = (
     ("9.9, 10.4", "spec.relayed", RosterMessage, exchanged_keys),
@@ -378,15 +383,12 @@ ARRIVING: Final[tuple[tuple[str, str, Any, _Arriving], ...]] = (
 INVARIANTS: Final[tuple[tuple[str, str, Callable[[Session], Iterator[Breach]]], ...]] = (
     ("10.12", "spec.told-apart", told_apart),
     ("9.7, 10.7", "spec.asked-again", asked_again),
-    ("9.9, 10.9", "spec.answers", unasked),
-    ("9.9, 10.9", "spec.answers", partial(answered_again, by_vectors=False)),
-    ("9.7", "input.twice", partial(answered_again, by_vectors=True)),
+    ("9.7, 9.9, 10.9", "spec.answers", answers),
     ("10.4", "spec.membership", roster_of_the_invited),
     ("9.4, 9.10", "spec.membership", lists_shrink),
     ("3.2, 10.8, 10.10", "spec.membership", sums_over_the_listed),
     ("10.12", "input.late", late_vectors),
     ("8.6, 9.9", "shares.both-kinds", both_kinds),
-    ("3.7, 14.2", "spec.threshold", withstands),
     ("12.4, 12.9", "spec.questions", questions_follow),
 )
 """Where in docs/spec.md it stands, the rule of a breach, and what looks for breaches."""

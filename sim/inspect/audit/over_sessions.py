@@ -4,7 +4,7 @@ As in `invariants`, nothing here plays a machine. The table `INVARIANTS` has all
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Final
@@ -16,12 +16,13 @@ from deltafl.secagg import keys, pedersen
 from deltafl.secagg.params import SessionParams
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
+from deltafl.sim.inspect.audit.invariants import Breach
 from deltafl.sim.inspect.audit.public_keys import (
     is_in_group,
     is_multiple_of_base,
     of_edwards,
 )
-from deltafl.sim.inspect.audit.session_log import Breach, Session
+from deltafl.sim.inspect.audit.session_log import Session
 
 MIN_DISTINCT: Final = 16
 """Of 32 random bytes, fewer are distinct with a probability of 10^-14."""
@@ -41,6 +42,7 @@ _OF_SIZE: Final = {
     *("slots", "noise"),
 }
 """What follows from the number of devices."""
+_IDENTITY: Final = "identity"
 _KEY_BYTES: Final = 8
 """So much of a key is compared: two share it by chance with a probability of 2^-64."""
 
@@ -50,10 +52,14 @@ class Past:
     """What is known of the sessions so far.
 
     Attributes:
+        colluding: Share of devices that may collude with an active server; None if it is curious.
+        breaks_off: Whether the record of the round stops somewhere.
         unseen: Devices that have not come back since the run was interrupted. A simulator draws new
             identities then.
     """
 
+    colluding: float | None = None
+    breaks_off: bool = False
     unseen: set[int] = field(default_factory=set)
     _first: dict[tuple[str, Hashable], tuple[object, Evidence]] = field(default_factory=dict)
     _invited: dict[int, int] = field(default_factory=dict)  # in which round last
@@ -61,13 +67,13 @@ class Past:
     _has_threshold: set[Fraction] = field(default_factory=set)
     _seeds: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_SEEDS))
     _identities: dict[int, tuple[bytes, Evidence]] = field(default_factory=dict)
-    _keys: dict[bytes, tuple[int, Evidence]] = field(default_factory=dict)
+    _keys: dict[bytes, tuple[int, str, Evidence]] = field(default_factory=dict)
 
     def resume(self) -> None:
         """Note that the run was interrupted."""
         self.unseen = set(self._identities)
 
-    def end_round(self, sessions: list[Session], *, is_lost: bool) -> None:
+    def end_round(self, sessions: Iterable[Session], *, is_lost: bool) -> None:
         """Note how a round ended, once its sessions were looked at."""
         self._models = b""
         for s in sessions:
@@ -78,20 +84,23 @@ class Past:
 
     # Parameters and announcements.
 
-    def signed_if_active(self, s: Session) -> Iterator[Breach]:
-        """The first session in which devices do not sign although the server may be active."""
-        if s.colluding is not None and not s.params.signed:
-            _, first = self._first.setdefault(("unsigned", None), (None, s.place))
-            if first == s.place:
-                yield Breach("the server may be active, but nothing is signed", [s.place])
+    def withstands(self, s: Session) -> Iterator[Breach]:
+        """A threshold that an active server gets round with the devices that collude with it."""
+        if self.colluding is None:
+            return
+        params = s.params
+        holders = min(params.num_invited, params.degree + (params.degree >= params.num_invited - 1))
+        most = int((self.colluding + 1e-14) * holders)
+        if 2 * params.threshold <= holders + most:
+            detail = f"{params.threshold} of {holders} holders sign a list, of whom {most} may "
+            yield Breach(f"{detail}collude: two lists can have enough", [s.place])
 
     def used_twice(self, s: Session) -> Iterator[Breach]:
         """A session, or what it is bound to, that was there before."""
-        for name, value in (("parameters", s.params.tag), ("context", s.params.context)):
-            _, before = self._first.setdefault((name, value), (None, s.place))
-            if before != s.place:
-                yield Breach(f"the {name} of a session are those of another", [s.place, before])
-        invited = {one.peer for one in s.of(Kind.OPEN)}
+        _, before = self._first.setdefault(("context", s.params.context), (None, s.place))
+        if before != s.place:
+            yield Breach("the context of a session is that of another", [s.place, before])
+        invited = s.first(Kind.OPEN)
         if both := [device for device in invited if self._invited.get(device) == s.number]:
             yield Breach(f"device {min(both)} was invited to two sessions of a round", [s.place])
         self._invited.update(dict.fromkeys(invited, s.number))
@@ -101,23 +110,20 @@ class Past:
         number, wanted = s.number, s.params.num_invited
         if (index := s.levels.common.round_index) != number - 1:
             yield Breach(f"round_index = {index} was announced in round {number}", [s.place])
-        invited = len({one.peer for one in s.of(Kind.OPEN)})
-        may_lack = s.breaks_off or s.models == self._models
+        invited = len(s.first(Kind.OPEN))
+        may_lack = self.breaks_off or s.models == self._models
         if invited > wanted or (invited < wanted and not may_lack):
             yield Breach(f"{invited} devices were invited, and num_invited = {wanted}", [s.place])
 
     def settings_stay(self, s: Session) -> Iterator[Breach]:
         """Settings that are not those of the rounds before."""
-        for name, size, now in (*_settings(s.levels, s.params), *self._starts(s.levels)):
+        found = self._has_threshold  # where a search can start
+        starts = (one.warm_start is not None for one in s.levels.rounds if one.theta in found)
+        started = (("a warm start", None, each) for each in starts)
+        for name, size, now in (*_settings(s.levels, s.params), *started):
             before, _ = self._first.setdefault((name, size), (now, s.place))
-            if before != now and not may_change(name, before, now, s.levels):
+            if before != now:
                 yield Breach(f"{name} = {now} was announced, and {before} before", [s.place])
-
-    def _starts(self, levels: Levels) -> Iterator[tuple[str, None, bool]]:
-        """Whether searches start at a threshold, where there is one to start at."""
-        for config in levels.rounds:
-            if config.theta in self._has_threshold:
-                yield "a warm start", None, config.warm_start is not None
 
     def seeds_are_drawn(self, s: Session) -> Iterator[Breach]:
         """A seed that somebody may have chosen."""
@@ -135,36 +141,33 @@ class Past:
     def keys_are_multiples(self, s: Session) -> Iterator[Breach]:
         """Keys and commitments that are no multiples of the base point, or not encoded as one."""
         for device, role, public, place in _public_keys(s):
-            if not is_multiple_of_base(public) and not keys.is_low_order(public):
+            is_one = is_in_group if role == _IDENTITY else is_multiple_of_base
+            if not is_one(public):
                 yield Breach(f"the {role} of device {device}: {public!r}", [place])
-        for device, identity, place in _identities(s):
-            if not is_in_group(identity):
-                yield Breach(f"the identity of device {device}: {identity!r}", [place])
-        for (slot, device), committed in s.committed.items():
-            point = committed[: pedersen.COMMITMENT_SIZE]
-            if point and not is_in_group(point):
-                places = [one.place for one in s.of(Kind.MASKED, slot) if one.peer == device]
-                detail = f"the commitment of device {device} in slot {slot}: {point!r}"
-                yield Breach(detail, places[:1])
+        for slot in s.slots:
+            for device, seen in s.first(Kind.MASKED, slot).items():
+                committed = getattr(seen.content.message, "committed", b"")
+                point = committed[: pedersen.COMMITMENT_SIZE]
+                if point and not is_in_group(point):
+                    detail = f"the commitment of device {device} in slot {slot}: {point!r}"
+                    yield Breach(detail, [seen.place])
 
-    def no_low_order(self, s: Session) -> Iterator[Breach]:
-        """Keys whose agreements everybody knows."""
+    def used_once(self, s: Session) -> Iterator[Breach]:
+        """Keys that came before, identities of others, and secrets in several roles."""
         for device, role, public, place in _public_keys(s):
-            if keys.is_low_order(public):
-                yield Breach(f"the {role} of device {device}", [place])
-
-    def keys_are_new(self, s: Session) -> Iterator[Breach]:
-        """Keys that came before."""
-        for device, role, public, place in _public_keys(s):
-            short = keys.canonical(public)[:_KEY_BYTES]
-            if before := self._keys.get(short):
-                detail = f"the {role} of device {device} was a key of device {before[0]}"
-                yield Breach(detail, [place, before[1]])
-            self._keys[short] = device, place
+            own, forms = (device, role, place), [keys.canonical(public)[:_KEY_BYTES]]
+            if role == _IDENTITY:  # which is no key, but its secret may be one's
+                forms.insert(0, of_edwards(public)[:_KEY_BYTES])
+            before = next((self._keys[form] for form in forms if form in self._keys), own)
+            if before is not own and (role != _IDENTITY or before[:2] != own[:2]):
+                detail = f"the {role} of device {device} was the {before[1]} of device {before[0]}"
+                yield Breach(detail, [place, before[2]])
+            self._keys |= dict.fromkeys(forms, own)
 
     def identities_stay(self, s: Session) -> Iterator[Breach]:
         """A device that comes with another identity than before."""
-        for device, identity, place in _identities(s):
+        identities = (one for one in _public_keys(s) if one[1] == _IDENTITY)
+        for device, _, identity, place in identities:
             before, first = self._identities.setdefault(device, (identity, place))
             if before != identity:
                 self._identities[device] = identity, place
@@ -174,58 +177,44 @@ class Past:
                 yield Breach(detail, [place, first], severity)
             self.unseen.discard(device)
 
-    def one_identity_each(self, s: Session) -> Iterator[Breach]:
-        """Devices that have one identity."""
-        for device, identity, place in _identities(s):
-            owner, first = self._first.setdefault(("identity", identity), (device, place))
-            if owner != device:
-                yield Breach(f"devices {owner} and {device} have one identity", [place, first])
 
-    def one_role_each(self, s: Session) -> Iterator[Breach]:
-        """Identities that agree on masks or open boxes, too."""
-        roles = {
-            keys.canonical(public): f"{role} of device {device}"
-            for device, role, public, _ in _public_keys(s)
-        }
-        for device, own, place in _identities(s):
-            for alike in roles.keys() & {keys.canonical(own), of_edwards(own)}:
-                yield Breach(f"the identity of device {device} is the {roles[alike]}", [place])
-
-
-def _public_keys(s: Session) -> Iterator[tuple[int, str, keys.PublicKey, Evidence]]:
-    """All keys that were advertised, with their devices, roles and places."""
-    for device, (message, place) in s.keys.items():
+def _public_keys(s: Session) -> Iterator[tuple[int, str, bytes, Evidence]]:
+    """All keys that were advertised, and identities, with their devices, roles and places."""
+    for device, message, place in s.advertised():
         yield device, "sealing key", message.sealing_key, place
         for public in message.mask_keys:
             yield device, "mask key", public, place
-
-
-def _identities(s: Session) -> Iterator[tuple[int, bytes, Evidence]]:
-    for device, (message, place) in s.keys.items():
         if message.credential is not None:
-            yield device, bytes(message.credential.identity), place
+            yield device, _IDENTITY, bytes(message.credential.identity), place
 
 
 def _found_thresholds(s: Session) -> Iterator[Fraction]:
     """The levels at which a search has found a threshold, at which another may start."""
-    for level, config in enumerate(s.levels.rounds):
-        first, end = s.levels.first_slot(level), s.levels.first_slot(level + 1)
-        asked = s.of(Kind.SLOT, end - 1)
-        question = asked[0].question if asked else None
-        has_sums = any(first <= learnt.slot < end - 1 for learnt in s.sums)
+    for level in s.by_level():
+        question = s.question(level.update_slot)
+        has_sums = any(slot != level.update_slot for slot, _, _ in level.answered())
         if has_sums and isinstance(question, Threshold) and question.eta_half_ticks:
-            yield config.theta
+            yield level.config.theta
 
 
 def _settings(levels: Levels, params: SessionParams) -> Iterator[tuple[str, int | None, object]]:
-    """What stays the same in a run: name, the size of the cohorts that it is of, and value."""
+    """What stays the same in a run: name, the size of the cohorts that it is of, and value.
+
+    A radius, and what follows from real weights, may be others in each round, by the sums of the
+    last one.
+    """
     common, real = levels.common, _has_real_weights(levels)
     yield "θ", None, tuple(str(config.theta) for config in levels.rounds)
     for part in (common, common.search, common.update, params):
         for one in fields(part):
-            if one.init and one.name not in _CHANGING and not (real and one.name == "slots"):
-                size = params.num_invited if one.name in _OF_SIZE else None
-                yield f"{type(part).__name__}.{one.name}", size, getattr(part, one.name)
+            value, size = getattr(part, one.name), params.num_invited
+            if real and one.name in ("slots", "max_weight"):
+                value = "that of real weights"
+            if one.name == "radius":  # the run played again knows which
+                value = value is not None
+            if one.init and one.name not in _CHANGING:
+                name = f"{type(part).__name__}.{one.name}"
+                yield name, size if one.name in _OF_SIZE else None, value
 
 
 def _has_real_weights(levels: Levels) -> bool:
@@ -235,25 +224,14 @@ def _has_real_weights(levels: Levels) -> bool:
     return is_mean and update.resolution_bits == 0 and update.max_weight in _REAL_WEIGHTS
 
 
-def may_change(name: str, before: object, now: object, levels: Levels) -> bool:
-    """Whether the server has to set a value anew in each round, by the sums of the last one."""
-    if name == "UpdateParams.radius":  # the run played again knows which
-        return None not in (before, now)
-    is_weight = name == "UpdateParams.max_weight" and {before, now} <= _REAL_WEIGHTS
-    return is_weight and _has_real_weights(levels)
-
-
 INVARIANTS: Final[tuple[tuple[str, str, Callable[[Past, Session], Iterator[Breach]]], ...]] = (
-    ("3.7", "keys.unsigned", Past.signed_if_active),
+    ("3.7, 14.2", "spec.threshold", Past.withstands),
     ("3.2, 12.13", "session.twice", Past.used_twice),
     ("12.1", "parameters.unfitting", Past.announced_in_its_round),
     ("12.1", "parameters.changed", Past.settings_stay),
     ("3.2, 10.12", "session.seed-repeated", Past.seeds_are_drawn),
-    ("2.3, 2.9", "keys.outside-group", Past.keys_are_multiples),
-    ("9.5, 10.4", "keys.low-order", Past.no_low_order),
-    ("10.4", "keys.reused", Past.keys_are_new),
+    ("2.3, 2.9, 9.5", "keys.outside-group", Past.keys_are_multiples),
+    ("6.2, 9.12, 10.4", "keys.reused", Past.used_once),
     ("6.2", "keys.identity-changed", Past.identities_stay),
-    ("6.2", "keys.shared-identity", Past.one_identity_each),
-    ("9.12", "keys.two-roles", Past.one_role_each),
 )
 """As in `invariants`; what looks for a breach also notes what later sessions are compared with."""

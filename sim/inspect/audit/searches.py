@@ -13,8 +13,8 @@ from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.summing import SlotSum
 from deltafl.sim.inspect.audit.facts import SearchFacts
 from deltafl.sim.inspect.audit.given_away import Counted
+from deltafl.sim.inspect.audit.session_log import Level
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
-from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.inspect.leakage.consequences import ranks
 from deltafl.sim.inspect.leakage.measure import (
     RECOVERED_NATS,
@@ -37,28 +37,28 @@ Learnt = Mapping[tuple[bytes, int], SlotSum]
 _SECONDS: Final = 1.0
 
 
-def searched(level: SessionView) -> tuple[int, ...]:
+def searched(level: Level) -> tuple[int, ...]:
     """The devices that a search was over: those of the first sum; none without any."""
-    released = (sums for _, slot in sorted(level.slots.items()) for sums in slot.sums)
-    return next((tuple(one.contributors.tolist()) for one in released), ())
+    every = (tuple(learnt.contributors.tolist()) for _, _, learnt in level.answered())
+    return next(every, ())
 
 
-def update_of(level: SessionView) -> Sum | None:
+def update_of(level: Level) -> Sum | None:
     """The sum of a level's updates; None where there is none."""
-    slot = None if level.config is None else level.slots.get(level.config.update_slot)
-    return slot.sums[0] if slot and slot.sums and isinstance(slot.question, Threshold) else None
+    is_asked = isinstance(level.session.question(level.update_slot), Threshold)
+    return level.session.sum_of(level.update_slot) if is_asked else None
 
 
-def tail_of(level: SessionView) -> Tail | None:
+def tail_of(level: Level) -> Tail | None:
     """What the sum of updates says of those that passed; None where noise hides it.
 
     The layout ends with weight, weighted loss, count and clipped, one word each (docs/spec.md
     §12.3).
     """
-    config, update = level.config, update_of(level)
-    if config is None or update is None or config.update.noise is not None:
+    update, fields = update_of(level), level.config.update_layout.fields
+    if update is None or level.config.update.noise is not None:
         return None
-    question, fields = level.slots[config.update_slot].question, config.update_layout.fields
+    question = level.session.question(level.update_slot)
     if len(update.words) < len(fields) or not isinstance(question, Threshold):
         return None
     weight, loss, count = (int(word) for word in update.words[-4:-1])
@@ -67,25 +67,22 @@ def tail_of(level: SessionView) -> Tail | None:
     return Tail(max((lowest + 1) // 2, 0), weight, loss, bits, count)
 
 
-def view_of(level: SessionView, again: Learnt) -> SearchView | None:
+def view_of(level: Level, again: Learnt) -> SearchView | None:
     """The search of a level as `deltafl.sim.inspect.leakage` takes it; None where there was none.
 
     Noisy counts are no ranks: what they cost is a matter of accounting.
     """
     config, devices = level.config, searched(level)
-    if config is None or config.noise is not None:
-        return None
     answers: list[Answer] = []
-    for _, slot in sorted(level.slots.items()):
-        released = [one for one in slot.sums[:1] if tuple(one.contributors.tolist()) == devices]
-        if not released or not isinstance(slot.question, Query):
+    for slot, question, released in level.answered() if config.noise is None else ():
+        if not isinstance(question, Query) or tuple(released.contributors.tolist()) != devices:
             continue
-        learnt = again.get((level.params.tag, slot.index))
-        words = released[0].words if learnt is None else learnt.vector
+        learnt = again.get((level.session.params.tag, slot))
+        words = released.words if learnt is None else learnt.vector
         with suppress(EncodingError):
             decoded = config.search_layout.decode(words.astype("u8"))
             named = {name: tuple(values.tolist()) for name, values in decoded.items()}
-            answers.append(Answer(slot.question.pivots, named))
+            answers.append(Answer(question.pivots, named))
     if not answers:
         return None
     update = update_of(level)
@@ -94,7 +91,7 @@ def view_of(level: SessionView, again: Learnt) -> SearchView | None:
     return SearchView(config.method, config.search_config, len(devices), tuple(answers), None, tail)
 
 
-def counted(view: SearchView, level: SessionView) -> Counted | None:
+def counted(view: SearchView, level: Level) -> Counted | None:
     """What was counted in a search and an update; None where its sums contradict each other."""
     devices, update, tail = searched(level), update_of(level), tail_of(level)
     try:
@@ -149,8 +146,7 @@ def attack(
         found = _found(facts, BY_THE_SUMS)
         weighed = _with_weights(view, [one.weight for one in known])
         if seconds and weighed is not None and not found:
-            again = search_facts(weighed[0], prior=prior, time_limit=seconds)
-            found = _found(again, weighed[1])
+            found = _found(search_facts(weighed[0], prior=prior, time_limit=seconds), weighed[1])
     except SearchError:
         return None
     told = asdict(facts)

@@ -167,11 +167,6 @@ class Opinion:
                     words = _added(words, mask, 1 if position > peer else -1)
             yield client, [word % 2 ** spec["ring_bits"] for word in words[: spec["length"]]]
 
-    def forget(self, slot: int) -> None:
-        """Drop what is long of a slot."""
-        self._vectors.pop(slot, None)
-        self._shares.pop(slot, None)
-
     def _advertised(self, peer: int, message: AdvertiseKeys, place: Evidence) -> Found:
         self._keys.setdefault(peer, message)
         if (own := message.credential) is not None:

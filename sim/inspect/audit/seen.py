@@ -57,6 +57,11 @@ class Seen:
     data: bytes = b""
 
     @property
+    def peer(self) -> int:
+        """The device that sent it, or was sent it."""
+        return self.record.peer
+
+    @property
     def place(self) -> Evidence:
         """Where it is."""
         return Evidence(self.record.round, self.record.number)

@@ -266,7 +266,7 @@ def a_second_advertisement_with_other_keys(edit):
     edit.insert_like(first, first, other)
 
 
-@leak("keys.low-order", stage=LowOrderStage)
+@leak("keys.outside-group", stage=LowOrderStage)
 def a_key_of_low_order(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
@@ -344,7 +344,7 @@ def an_update_over_fewer_devices_than_the_search(edit):
     edit.touched = edit.sums(1)[-1:]
 
 
-@leak("input.twice")
+@leak("spec.answers")
 def two_vectors_under_one_mask(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
     message = edit.message(entry)
@@ -355,7 +355,7 @@ def two_vectors_under_one_mask(edit):
     edit.insert_after(entry, replace(entry, data=data))
 
 
-@leak("input.twice")
+@leak("spec.answers")
 def two_vectors_for_a_whole_slot(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)
     (other,) = edit.find(2, Kind.MASKED, slot=1, peer=VICTIM)

@@ -146,7 +146,7 @@ def a_key_of_the_server_s_own(edit):
     edit.put_message(entry, replace(message, keys=shown))
 
 
-@leak("keys.unsigned", twin=VerifiedStage, options={"adversary": Adversary.ACTIVE})
+@leak("parameters.below-policy", twin=VerifiedStage, options={"adversary": Adversary.ACTIVE})
 def no_signatures_against_an_active_server(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 

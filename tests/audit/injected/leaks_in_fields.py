@@ -189,7 +189,7 @@ class OneIdentityStage(_OfIdentities):
             enrolment._enrolled[device] = Credentials(own, enrolment)
 
 
-@leak("keys.shared-identity", stage=OneIdentityStage)
+@leak("keys.reused", stage=OneIdentityStage)
 def one_identity_for_two_devices(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=OTHER)
 
@@ -203,12 +203,12 @@ class EveryIdentityStage(_OfIdentities):
             enrolment._enrolled[device] = Credentials(own, enrolment)
 
 
-@leak("keys.shared-identity", stage=EveryIdentityStage)
+@leak("keys.reused", stage=EveryIdentityStage)
 def one_identity_for_all_devices(edit):
     assert edit.run.entries
 
 
-@leak("keys.shared-identity", stage=EveryIdentityStage)
+@leak("keys.reused", stage=EveryIdentityStage)
 def many_signatures_of_one_identity(edit):
     assert edit.run.entries
 
@@ -260,7 +260,7 @@ class OneSecretStage(SigningKeyStage):
         return lambda size: scalar if next(count) == 0 else honest(size)
 
 
-@leak("keys.two-roles", stage=OneSecretStage)
+@leak("keys.reused", stage=OneSecretStage)
 def an_identity_that_opens_boxes(edit):
     assert edit.run.entries
 

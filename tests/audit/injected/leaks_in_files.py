@@ -347,6 +347,6 @@ def a_round_of_which_nothing_is_recorded_but_its_end(edit):
     edit.remove(*[entry for entry in edit.entries if not isinstance(entry, Over)])
 
 
-@leak("record.unasked")
+@leak("spec.answers")
 def a_question_that_was_taken_out(edit):
     edit.remove(*edit.find(1, Kind.SLOT, slot=UPDATE, peer=VICTIM))

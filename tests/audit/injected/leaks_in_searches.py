@@ -60,7 +60,7 @@ def a_request_for_shares_of_a_whole_slot(edit):
     edit.insert_like(last, like, UnmaskRequest(1, edit.message(like).survivors))
 
 
-@leak("record.unasked")
+@leak("spec.answers")
 def shares_for_a_whole_slot(edit):
     (like,) = edit.find(1, Kind.SHARES, slot=0, peer=VICTIM)
     last = edit.find(1, Kind.MASKED, slot=1)[-1]
@@ -227,7 +227,7 @@ def a_threshold_that_keeps_one_device(edit):
 
 
 @leak(
-    "search.unverified",
+    "round.below-policy",
     stage=SignedStage,
     twin=VerifiedStage,
     options={"adversary": Adversary.ACTIVE},

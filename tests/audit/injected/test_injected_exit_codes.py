@@ -107,7 +107,7 @@ def test_json_has_every_finding_with_its_place(tmp_path, capsys):
     path = injected(tmp_path / "t.sqlite", leaks_by_devices.two_vectors_under_one_mask)
     assert audit(path, "--json") == CODES["found"]
     report = json.loads(capsys.readouterr().out)
-    (found,) = [f for f in report["findings"] if f["rule"] == "input.twice"]
+    (found,) = [f for f in report["findings"] if f["rule"] == "spec.answers"]
     assert found["severity"] == "high"
     assert [place["record"] for place in found["evidence"]] == [100]
 

@@ -73,17 +73,16 @@ class AddedNoise(Check):
 
     def on_round(self, over: RoundOver) -> tuple[()]:
         """Measure a round's sums; the alarms come when all tests are made."""
-        for session in over.view.sessions.values():
+        for tag, session in over.view.sessions.items():
             for level in session.by_level():
-                for index, slot in level.slots.items():
-                    learnt, config = over.again.get((session.params.tag, slot.index)), level.config
-                    if config is None or learnt is None:
+                for slot, _, released in level.answered():
+                    if (learnt := over.again.get((tag, slot))) is None:
                         continue
-                    place = place_of(slot.sums[0])
-                    if index < config.update_slot:
-                        self._of_search(level.level, config, learnt.vector, place)
-                    elif config.update.noise is not None:
-                        self._of_update(level.level, config, learnt.vector, place)
+                    known = level.index, level.config, learnt.vector, place_of(released)
+                    if slot < level.update_slot:
+                        self._of_search(*known)
+                    elif level.config.update.noise is not None:
+                        self._of_update(*known)
         return ()
 
     def on_end(self) -> tuple[()]:

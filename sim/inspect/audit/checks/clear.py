@@ -7,10 +7,12 @@ else.
 from collections.abc import Iterator
 from typing import Final
 
-from deltafl.sim.inspect.audit.check import Check, RoundOver
+from deltafl.sim.inspect.audit.check import Check
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import Rules
+from deltafl.sim.inspect.audit.seen import Seen
+from deltafl.sim.inspect.audit.views import RoundView
 
 _SHOWN: Final = 60  # bytes
 
@@ -34,13 +36,14 @@ class ValuesInClear(Check):
     rules = RULES
     needs_messages = False
 
-    def on_round(self, over: RoundOver) -> Iterator[Finding]:
-        """Look at what the strict readers refused."""
-        for seen in over.view.strange:
-            record, said = seen.record, seen.data[:_SHOWN]
-            rule, party = ("messages.unreadable", "to") if record.sent else ("clear.values", "by")
-            detail = f"{record.size} bytes sent {party} device {record.peer}, {said!r}"
-            yield RULES.found(rule, f"{detail}: {seen.content.problem}", [seen.place])
+    def on_message(self, seen: Seen, round_: RoundView) -> Iterator[Finding]:
+        """Look whether the strict readers refused it."""
+        del round_
+        record, problem = seen.record, seen.content.problem
+        rule, party = ("messages.unreadable", "to") if record.sent else ("clear.values", "by")
+        if problem:
+            detail = f"{record.size} bytes sent {party} device {record.peer}, "
+            yield RULES.found(rule, f"{detail}{seen.data[:_SHOWN]!r}: {problem}", [seen.place])
 
     def on_end(self) -> Iterator[Finding]:
         """Of a run without masks, the server sees everything; a baseline is there to show that."""

@@ -13,7 +13,8 @@ from deltafl.sim.inspect.audit.device_replay import LENIENT, DeviceReplay
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, place_of
+from deltafl.sim.inspect.audit.session_log import Session
+from deltafl.sim.inspect.audit.views import RoundView, place_of
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.algorithms import policy_of
 
@@ -87,7 +88,7 @@ class DevicesAgain(Check):
                 yield found
 
     def _device(
-        self, key: tuple[bytes, int], session: SessionView, round_: RoundView
+        self, key: tuple[bytes, int], session: Session, round_: RoundView
     ) -> DeviceReplay | None:
         """A device that is heard of for the first time; None if its seed is not known."""
         if (seed := round_.seeds.get(key)) is None:

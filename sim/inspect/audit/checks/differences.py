@@ -18,11 +18,13 @@ import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.quantile.search import Query
+from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import Rules
-from deltafl.sim.inspect.audit.views import Question, SessionView, place_of
+from deltafl.sim.inspect.audit.session_log import Level, Question
+from deltafl.sim.inspect.audit.views import place_of
 from deltafl.sim.record.transcript import Record, Resumed, Sum
 
 _SHOWN = 5
@@ -38,22 +40,23 @@ class Answered(NamedTuple):
         is_summed: Whether a sum of updates was released, or shares were asked for that give it.
     """
 
-    settings: RoundConfig | None
+    settings: RoundConfig
     devices: frozenset[int]
     searched: frozenset[int] | None
     is_summed: bool
 
     @classmethod
-    def of(cls, level: SessionView) -> "Answered":
+    def of(cls, level: Level) -> "Answered":
         """What a level's messages say."""
-        slots = list(level.slots.values())
-        queries = [slot for slot in slots if isinstance(slot.question, Query)]
-        cohorts = [slot.sums[-1].contributors.tolist() for slot in queries if slot.sums]
-        cohorts = cohorts or [[seen.record.peer for seen in slot.opened] for slot in queries[:1]]
-        searched = frozenset(cohorts[-1]) if cohorts else None
-        others = (slot for slot in slots if not isinstance(slot.question, Query))
-        is_summed = any(slot.sums or slot.requests for slot in others)
-        answers = (seen.record.peer for slot in slots for seen in slot.inputs)
+        s, slots = level.session, level.slots
+        queries = [slot for slot in slots if isinstance(s.question(slot), Query)]
+        sums = [learnt for _, asked, learnt in level.answered() if isinstance(asked, Query)]
+        cohorts = [frozenset(learnt.contributors.tolist()) for learnt in sums]
+        cohorts = cohorts or [frozenset(s.first(Kind.SLOT, slot)) for slot in queries[:1]]
+        searched = cohorts[-1] if cohorts else None
+        others = set(slots) - set(queries)
+        is_summed = any(s.sum_of(slot) or s.of(Kind.REQUEST, slot) for slot in others)
+        answers = (device for slot in slots for device in s.first(Kind.MASKED, slot))
         return cls(_settings(level), frozenset(answers), searched, is_summed)
 
 
@@ -66,12 +69,12 @@ def before(past: list[Answered], devices: Set[int]) -> list[Answered]:
     return found
 
 
-def may_answer(past: list[Answered], level: SessionView, devices: Set[int], most: int) -> bool:
+def may_answer(past: list[Answered], level: Level, devices: Set[int], most: int) -> bool:
     """Whether devices that have answered for a model may do so again: their rounds were lost.
 
     Args:
         past: The rounds that they were in.
-        level: The level's view of the session.
+        level: The level.
         devices: Those who are asked.
         most: In how many rounds devices answer for a model.
     """
@@ -121,7 +124,7 @@ class Differences(Check):
         super().__init__(premises)
         self._cohorts: dict[bytes, bytes] = {}  # each is kept once
         # by model and question: where each cohort was first
-        self._asked: dict[bytes, dict[Question | None, dict[bytes, Evidence]]] = {}
+        self._asked: dict[bytes, dict[Question, dict[bytes, Evidence]]] = {}
         self._models: dict[bytes, PastModel] = {}
 
     def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
@@ -140,19 +143,16 @@ class Differences(Check):
         changed = {level for level, one in enumerate(updates) if one is not None}
         for session in round_.sessions.values():
             for level in session.by_level():
-                if level.announce is not None and level.model is not None:
-                    model = sha256(level.model).digest()
-                    yield from self._announced(session, level, model, level.level in changed)
-                    yield from self._sums(level, model)
+                model = sha256(level.model).digest()
+                yield from self._announced(level, model, level.index in changed)
+                yield from self._sums(level, model)
         if round_.end is not None and round_.end.aborted and round_.sums:
             detail = f"{len(round_.sums)} sums were released, then: {round_.end.aborted}"
             yield RULES.found("retry.aborted", detail, [place_of(round_.end)])
 
-    def _announced(
-        self, session: SessionView, level: SessionView, model: bytes, changed: bool
-    ) -> Iterator[Finding]:
+    def _announced(self, level: Level, model: bytes, changed: bool) -> Iterator[Finding]:
         """A model that was announced before; worse if devices answered for it again."""
-        place = session.announcements[0].place
+        place = level.session.place
         past = self._models.get(model)
         if past is None:
             past = self._models[model] = PastModel(place, changed)
@@ -162,7 +162,7 @@ class Differences(Check):
             detail = f"the model of round {past.place.round}, which {what}"
             yield RULES.found("retry.same-model", detail, [place, past.place], severity)
         most, now = self._premises.expected.policy.rounds_per_model, Answered.of(level)
-        shown = {seen.record.peer for seen in session.announcements}
+        shown = level.session.first(Kind.OPEN).keys()
         earlier = before(past.rounds, shown)
         answered = frozenset[int]().union(*(one.devices for one in earlier))
         known, again = answered & shown, answered & now.devices
@@ -174,15 +174,12 @@ class Differences(Check):
         if now.devices:
             past.rounds.append(now)
 
-    def _sums(self, level: SessionView, model: bytes) -> Iterator[Finding]:
+    def _sums(self, level: Level, model: bytes) -> Iterator[Finding]:
         """The sums over a model, with their questions in order."""
-        for _, slot in sorted(level.slots.items()):
-            for released in slot.sums if slot.question else ():
-                yield from self._compared(slot.question, model, released)
+        for _, question, released in level.answered():
+            yield from self._compared(question, model, released)
 
-    def _compared(
-        self, question: Question | None, model: bytes, released: Sum
-    ) -> Iterator[Finding]:
+    def _compared(self, question: Question, model: bytes, released: Sum) -> Iterator[Finding]:
         """Compare a released sum with all earlier ones over its model.
 
         A cohort that was asked the same question before says nothing new. Two cohorts are reported
@@ -220,6 +217,6 @@ class Differences(Check):
         return Coverage(tally.whole, f"sums of the same inputs, by fewer than {fewest} devices")
 
 
-def _settings(level: SessionView) -> RoundConfig | None:
+def _settings(level: Level) -> RoundConfig:
     """What a level announces, but for the round's number."""
-    return None if level.config is None else replace(level.config, round_index=0)
+    return replace(level.config, round_index=0)

@@ -15,7 +15,9 @@ import numpy as np
 from deltafl.secagg import pedersen, ring, shamir, wire
 from deltafl.secagg.keys import KeyPair
 from deltafl.secagg.messages import SumOpening, UnmaskShares
-from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
+from deltafl.secagg.summing import SlotSum
+from deltafl.secagg.wire import Kind
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.public_keys import is_in_group, of_edwards
@@ -35,12 +37,8 @@ from deltafl.sim.inspect.audit.randomness.polynomials import (
 from deltafl.sim.inspect.audit.randomness.strings import Block, Rows, Strings, as_rows
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.views import (
-    RoundView,
-    SessionView,
-    SlotView,
-    place_of,
-)
+from deltafl.sim.inspect.audit.session_log import Session
+from deltafl.sim.inspect.audit.views import RoundView, place_of
 
 RULES: Final = Rules.read(
     """\
@@ -118,12 +116,10 @@ class RandomFields(Check):
             self._add(name, f"device {device}'s", rows[:, :size], place)
         return ()
 
-    def on_sum(self, released: ReleasedSum) -> Iterator[Finding]:
-        """Take in the secrets that were rebuilt for it, and what is known of blindings."""
-        learnt, place = released.again, place_of(released.record)
-        if learnt is None or released.slot is None:
-            return
-        session, slot = released.slot
+    def _rebuild(
+        self, session: Session, slot: int, learnt: SlotSum, place: Evidence
+    ) -> Iterator[Finding]:
+        """Take in the secrets that were rebuilt for a sum, and what is known of blindings."""
         if learnt.recovered is not None:
             pairs = learnt.recovered.mask_keys
             keys = {position: pair.secret for position, pair in pairs.items()}
@@ -131,22 +127,25 @@ class RandomFields(Check):
                 whose = f"device {session.ids[position]}'s"
                 self._add(_SECRETS, whose, as_rows([secret]), place)
                 self._rebuilt[secret] = whose, pairs.get(position)
-        spec = session.params.slots[slot.index]
+        spec = session.params.slots[slot]
         opening = wire.decode(learnt.opening, session.params) if learnt.opening else None
         if isinstance(opening, SumOpening):
             limbs = ring.unpack(opening.packed, spec.wire_length, spec.ring_bits)[spec.length :]
-            self._add("sums of blindings", f"slot {slot.index}'s", random_limbs(limbs), place)
+            self._add("sums of blindings", f"slot {slot}'s", random_limbs(limbs), place)
             visible = guesses.visible(session)
             values = [visible.get(device, ()) for device in learnt.contributors]
             total = pedersen.join_blinding(limbs.tolist())
             if (how := guesses.sums_of_blindings(values).get(total)) is not None:
-                yield _found(f"each blinding of slot {slot.index}", place, how)
+                yield _found(f"each blinding of slot {slot}", place, how)
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Test what came in the round."""
         polynomials = Strings(self._premises.budget, _SHARES)
-        for session in over.view.sessions.values():
-            for slot in session.slots.values():
+        for tag, session in over.view.sessions.items():
+            for slot in session.slots:
+                learnt, released = over.again.get((tag, slot)), session.sum_of(slot)
+                if learnt is not None and released is not None:
+                    yield from self._rebuild(session, slot, learnt, place_of(released))
                 yield from self._share(session, slot, polynomials)
         found = {(what, place): how for what, place, how in self._guessed(over.view)}
         yield from (_found(*where, how) for where, how in found.items())
@@ -221,19 +220,20 @@ class RandomFields(Check):
                 due.append((False, pair.public[: guesses.HEAD]))
             yield secret, f"{whose} rebuilt secret", due, True
 
-    def _share(self, session: SessionView, slot: SlotView, whole: Strings) -> Iterator[Finding]:
+    def _share(self, session: Session, slot: int, whole: Strings) -> Iterator[Finding]:
         """Look at the shares of a slot; of each holder at the first that came."""
-        came: dict[int, UnmaskShares] = {}
-        ids, threshold, numbers = session.ids.tolist(), session.params.threshold, 0
-        for seen in slot.shares:
-            message, holder = seen.content.message, session.positions.get(seen.record.peer)
-            if isinstance(message, UnmaskShares) and holder is not None and not seen.record.sent:
-                came.setdefault(holder, message)
-        for owner, points, shares in by_secret(came) if came else ():
+        came, numbers = session.first(Kind.SHARES, slot), 0
+        ids, threshold = session.ids, session.params.threshold
+        holders = {
+            session.positions[device]: seen.content.message
+            for device, seen in came.items()
+            if device in session.positions and isinstance(seen.content.message, UnmaskShares)
+        }
+        for owner, points, shares in by_secret(holders) if holders else ():
             if owner >= len(ids) or len(points) < threshold:
                 continue
-            whose = f"device {ids[owner]}'s secret of slot {slot.index}"
-            place = slot.shares[0].place
+            whose = f"device {ids[owner]}'s secret of slot {slot}"
+            place = next(iter(came.values())).place
             self._secrets += 1
             if len(points) > threshold and beyond(points, shares, threshold).any():
                 yield RULES.found("shares.unfitting", f"a share of {whose}", [place])

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import PeerError
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.expected import Expected
 from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.searches import tail_of, update_of
-from deltafl.sim.inspect.audit.views import SessionView, place_of
+from deltafl.sim.inspect.audit.session_log import Level, Session
+from deltafl.sim.inspect.audit.views import place_of
 
 RULES: Final = Rules.read(
     """\
@@ -21,11 +22,9 @@ cohort.below-floor high settings A4: a sum was released over fewer devices than 
 parameters.below-policy high settings A19: the parameters of a session fall short of the policy
     Fewer colluding devices than assumed can rebuild a device's secrets.
 round.below-policy high settings A14: a round asks more than devices accept
-    Its sums can be about few: a fine grid, many pivots, a clip that one reaches, levels too near.
+    Its sums can be about few: a fine grid, levels too near; or a server chooses what nobody checks.
 policy.looser low settings A14: devices accept more than they usually do
     The settings of the run let its devices answer what devices elsewhere refuse.
-search.unverified high settings A19: a search is not verified although the server may be active
-    The server can announce any threshold, and single out the device with the largest loss.
 sums.small-tail high settings A19: few devices passed the filter
     The sum of updates covers only these few devices. If there is only one, the sum is its update.
 """
@@ -48,12 +47,11 @@ class Floors(Check):
         for session in over.view.sessions.values():
             if self._looser:
                 detail = f"they accept {', '.join(self._looser)}"
-                yield RULES.found("policy.looser", detail, [session.announcements[0].place])
+                yield RULES.found("policy.looser", detail, [session.place])
                 self._looser = ()
             yield from _below_policy(session, expected.policy)
-            yield from _unverified(session, expected)
             for level in session.by_level():
-                yield from _small_tail(level, expected)
+                yield from _small_tail(level, expected.policy)
         floor = expected.policy.min_cohort
         for released in over.view.sums:
             count = len(released.contributors)
@@ -68,36 +66,27 @@ class Floors(Check):
         return Coverage(tally.whole, f"{cohort} in a cohort, {honest} honest ones in a tail")
 
 
-def _below_policy(session: SessionView, policy: RoundPolicy) -> Iterator[Finding]:
-    """A session, or its rounds, that devices of this policy refuse."""
-    rule = "parameters.below-policy"
-    try:
-        policy.check(session.params)
-        rule = "round.below-policy"
-        if session.levels is not None:
-            replace(policy, unverified_if_active=True).check_round(session.levels, session.params)
-    except PeerError as error:
-        yield RULES.found(rule, str(error), [session.announcements[0].place])
+def _below_policy(session: Session, policy: RoundPolicy) -> Iterator[Finding]:
+    """A session, or its rounds, that devices of this policy refuse; each reason once."""
+    lenient, asked = replace(policy, unverified_if_active=True), (session.levels, session.params)
+    found: dict[str, str] = {}
+    for rule, refuse in (
+        ("parameters.below-policy", partial(policy.check, session.params)),
+        ("round.below-policy", partial(policy.check_round, *asked)),
+        ("round.below-policy", partial(lenient.check_round, *asked)),
+    ):
+        try:
+            refuse()
+        except PeerError as error:
+            found.setdefault(str(error), rule)
+    for reason, rule in found.items():
+        yield RULES.found(rule, reason, [session.place])
 
 
-def _unverified(session: SessionView, expected: Expected) -> Iterator[Finding]:
-    """What devices cannot check, of a server that may say anything."""
-    levels = session.levels
-    if not expected.policy.expects_active or levels is None:
-        return
-    severity = Severity.LOW if expected.policy.unverified_if_active else None
-    has_radius = levels.common.update.radius is not None
-    for what, is_so in (("threshold", not levels.can_be_followed), ("radius", has_radius)):
-        if is_so:
-            detail = f"devices have to believe the {what} that they are told"
-            places = [session.announcements[0].place]
-            yield RULES.found("search.unverified", detail, places, severity)
-
-
-def _small_tail(level: SessionView, expected: Expected) -> Iterator[Finding]:
+def _small_tail(level: Level, policy: RoundPolicy) -> Iterator[Finding]:
     """A sum of updates over fewer devices than the policy allows."""
     update, tail = update_of(level), tail_of(level)
-    fewest = expected.policy.min_tail(level.params.num_invited)
+    fewest = policy.min_tail(level.session.params.num_invited)
     if update is not None and tail is not None and 0 < tail.count < fewest:
         detail = f"devices that passed the filter: {tail.count} of {len(update.contributors)}; the "
         detail += f"floor is {fewest}, those that may collude among them"

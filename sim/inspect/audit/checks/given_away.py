@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.update_noise import Sizes
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.threat import at_most
+from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import (
@@ -35,8 +35,8 @@ from deltafl.sim.inspect.audit.searches import (
     update_of,
     view_of,
 )
+from deltafl.sim.inspect.audit.session_log import Level
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
-from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.inspect.leakage.observations import SearchView
 from deltafl.sim.run.accounting import DELTA, epsilon_of, rho_of, rho_of_update
 
@@ -107,10 +107,9 @@ class GivenAway(Check):
             self._invited = max(self._invited, session.params.num_invited)
             for level in session.by_level():
                 yield from self._limits(level)
-                if level.config is not None:
-                    self._spend(level, level.config)
-                    self._equations(number, level, level.config)
-                    yield from self._search(over, level)
+                self._spend(level)
+                self._equations(number, level)
+                yield from self._search(over, level)
                 if tail := tail_of(level):
                     tails[id(update_of(level))] = tail.count
         apart = [abs(a - b) for a, b in itertools.combinations(tails.values(), 2)]
@@ -123,10 +122,11 @@ class GivenAway(Check):
         self._counts["all"] += len(over.view.sums)
         self._counts["untold"] += 0 if over.view.sessions else len(over.view.sums)
 
-    def _limits(self, level: SessionView) -> Iterator[Finding]:
+    def _limits(self, level: Level) -> Iterator[Finding]:
         """Count for how many models each device has answered."""
         most = self._premises.expected.policy.max_participations
-        came = {seen.record.peer: seen for slot in level.slots.values() for seen in slot.inputs}
+        masked = (level.session.first(Kind.MASKED, slot) for slot in level.slots)
+        came = {device: seen for every in masked for device, seen in every.items()}
         self._answered.update(came.keys())
         above = sorted(device for device in came if self._answered[device] > most)
         if most and above:
@@ -136,22 +136,22 @@ class GivenAway(Check):
             places = [came[device].place for device in above]
             yield RULES.found("participation.above-limit", detail, places)
 
-    def _spend(self, level: SessionView, config: RoundConfig) -> None:
+    def _spend(self, level: Level) -> None:
         """Add what noisy sums of a round cost each device that was asked, as `accounting` does."""
-        rho = 0.0
+        rho, config = 0.0, level.config
         if (noise := config.noise) is not None:
             rho += rho_of(noise, NoisyHistogram(noise).num_bins)
-            asked = (slot for slot in level.slots.values() if isinstance(slot.question, Query))
-            self._counts["noisy"] += sum(len(slot.sums) for slot in asked)
+            asked = (question for _, question, _ in level.answered())
+            self._counts["noisy"] += sum(isinstance(question, Query) for question in asked)
         if (hiding := config.update.noise) is not None:
             rho += rho_of_update(hiding, Sizes.of(config.update_length, config.cohort_size))
             self._counts["noisy"] += update_of(level) is not None
         if rho:
-            self._rho.update({seen.record.peer: rho for seen in level.announcements})
+            self._rho.update(dict.fromkeys(level.session.first(Kind.OPEN), rho))
 
-    def _equations(self, number: int, level: SessionView, config: RoundConfig) -> None:
+    def _equations(self, number: int, level: Level) -> None:
         """Note over whom updates were summed, and over whom weights."""
-        update, over = update_of(level), searched(level)
+        update, over, config = update_of(level), searched(level), level.config
         if update is not None:
             self._updates.append((number, update.contributors))
         of_search = config.noise is None and config.search.weighting is not Weighting.EQUAL
@@ -159,7 +159,7 @@ class GivenAway(Check):
         if over and (of_search if config.selects else of_update):
             self._weights.append((number, np.array(over, dtype=np.uint32)))
 
-    def _search(self, over: RoundOver, level: SessionView) -> Iterator[Finding]:
+    def _search(self, over: RoundOver, level: Level) -> Iterator[Finding]:
         """Play the server in a search."""
         view, truth = view_of(level, over.again), over.truth or {}
         if view is None:
@@ -168,7 +168,7 @@ class GivenAway(Check):
         attacked = attack(over.view.number, view, searched(level), truth)
         if attacked is None:
             return
-        facts, place = attacked.facts, level.announcements[0].place
+        facts, place = attacked.facts, level.session.place
         self._searches.append(facts)
         self._counts["without weights"] += attacked.lacks_weights and not attacked.found
         self._counts["not attacked"] += view.devices > ATTACKED and view.method == "mm"
@@ -176,7 +176,7 @@ class GivenAway(Check):
             detail = f"all {facts.devices} losses, {attacked.found}, from {facts.queries} queries"
             yield RULES.found("search.losses-found", f"{detail} by {facts.method}", [place])
 
-    def _locate(self, view: SearchView, level: SessionView, truth: TruthOfRound) -> None:
+    def _locate(self, view: SearchView, level: Level, truth: TruthOfRound) -> None:
         known, config = counted(view, level), view.config
         if known is None:
             return

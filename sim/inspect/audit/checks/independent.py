@@ -7,14 +7,15 @@ import numpy as np
 
 from deltafl.secagg.params import SessionParams
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.second_opinion import Opinion, Secrets, digest_of
 from deltafl.sim.inspect.audit.seen import Seen
+from deltafl.sim.inspect.audit.session_log import Session
 from deltafl.sim.inspect.audit.truth_rounds import input_of
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView, place_of
+from deltafl.sim.inspect.audit.views import RoundView, place_of
 
 RULES: Final = Rules.read(
     """\
@@ -48,32 +49,27 @@ class Independent(Check):
         for detail, place in self._opinions[tag].take(seen):
             yield RULES.found("independent.differs", detail, [place])
 
-    def on_sum(self, released: ReleasedSum) -> Iterable[Finding]:
-        """Compute the sum, and what devices put into it."""
-        record = released.record
-        self._sums += 1
-        if released.slot is None:
-            return
-        session, slot = released.slot
-        opinion = self._opinions[session.params.tag]
-        total, place = opinion.total(record.slot), place_of(record)
-        self._computed += total is not None
-        if total is not None and digest_of(total) != record.sha256:
-            detail = f"the sum of slot {record.slot} is another one"
-            yield RULES.found("independent.differs", detail, [place])
-        for device, words in opinion.inputs(record.slot):
-            expected = _expected(released.round, session, slot, device)
-            self._inputs += expected is not None
-            if expected is not None and not np.array_equal(expected, np.array(words, np.uint64)):
-                detail = f"device {device} masked something else in slot {record.slot}"
-                yield RULES.found("independent.differs", detail, [place])
-        opinion.forget(record.slot)
-
-    def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
-        """Forget its sessions."""
-        del over
+    def on_round(self, over: RoundOver) -> Iterable[Finding]:
+        """Compute its sums, and what devices put into them."""
+        self._sums += len(over.view.sums)
+        for tag, session in over.view.sessions.items():
+            opinion = self._opinions[tag]
+            for slot in session.slots:
+                if (record := session.sum_of(slot)) is None:
+                    continue
+                total, place = opinion.total(slot), place_of(record)
+                self._computed += total is not None
+                if total is not None and digest_of(total) != record.sha256:
+                    detail = f"the sum of slot {slot} is another one"
+                    yield RULES.found("independent.differs", detail, [place])
+                for device, words in opinion.inputs(slot):
+                    expected = _expected(over.view, session, slot, device)
+                    self._inputs += expected is not None
+                    own = np.array(words, np.uint64)
+                    if expected is not None and not np.array_equal(expected, own):
+                        detail = f"device {device} masked something else in slot {slot}"
+                        yield RULES.found("independent.differs", detail, [place])
         self._opinions.clear()
-        return ()
 
     def coverage(self, tally: Tally) -> Coverage:
         """Sums that could be computed."""
@@ -92,13 +88,11 @@ def _opinion(params: SessionParams, round_: RoundView) -> Opinion:
     return opinion
 
 
-def _expected(
-    round_: RoundView, session: SessionView, slot: SlotView, device: int
-) -> Vector | None:
+def _expected(round_: RoundView, session: Session, slot: int, device: int) -> Vector | None:
     """What a device had to put into a slot; None where that is not known."""
-    for level, config in enumerate(session.levels.rounds if session.levels else ()):
-        first = session.levels.first_slot(level) if session.levels else 0
-        truth = round_.inputs.get((device, level))
-        if slot.index in range(first, first + config.num_slots) and truth is not None:
-            return None if slot.question is None else input_of(truth, config, slot.question)
+    question = session.question(slot)
+    for level in session.by_level():
+        truth = round_.inputs.get((device, level.index))
+        if slot in level.slots and truth is not None and question is not None:
+            return input_of(truth, level.config, question)
     return None

@@ -144,7 +144,7 @@ class MaskedBytes(Check):
         for (tag, index), learnt in over.again.items():
             session, heads = over.view.sessions[tag], self._heads[tag, index]
             bits, words = session.params.slots[index].ring_bits, {d: heads[d][1] for d in heads}
-            left = without_known_masks(words, session, session.slots[index], learnt)
+            left = without_known_masks(words, session, index, learnt)
             keys = learnt.recovered.mask_keys if learnt.recovered else {}
             late = sorted(device for device in left if session.positions[device] in keys)
             known = sorted(left.keys() - set(late))[:MAX_DEVICES]

@@ -6,14 +6,14 @@ have one, and the strict readers refuse others.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.arrival import Orders
@@ -22,9 +22,9 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
+from deltafl.sim.inspect.audit.session_log import ANSWERS, Session
 from deltafl.sim.inspect.audit.tails import Floats, PValue
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound, passes
-from deltafl.sim.inspect.audit.views import RoundView, SessionView
 
 _ORDER: Final = "order of answers and filter"
 _ANSWERS: Final = "missing answers and filter"
@@ -43,44 +43,8 @@ metadata.answers medium device A16: which devices answer depends on which device
 )
 
 
-_ANSWERS_TO: Final = Kind.ADVERTISE - Kind.OPEN
-"""An answer's kind is that of what it answers, plus this."""
-
-_Peers = list[tuple[int, Evidence]]
-"""To whom, or from whom, messages were, and where they are recorded."""
-
 _Values = Mapping[str, Mapping[int, float]]
 """Values of a round's devices, by name and device."""
-
-
-@dataclass(slots=True)
-class _Missing:
-    """Who did not answer a step, over rounds.
-
-    Attributes:
-        passed: How many of them had passed.
-        chances: Of each number, if it does not matter who passed.
-        seen: Where, last.
-    """
-
-    passed: int = 0
-    chances: Floats = field(default_factory=lambda: np.ones(1))
-    seen: Evidence = field(default_factory=Evidence)
-
-    def add(self, asked: set[int], missing: set[int], passed: set[int], seen: Evidence) -> None:
-        """Take in a round."""
-        self.passed += len(missing & passed)
-        chances = hypergeometric(len(asked), len(asked & passed), len(missing))
-        self.chances, self.seen = np.convolve(self.chances, chances), seen
-
-    def test(self, what: str) -> PValue:
-        """How likely it is that as many, or fewer, of the missing had passed by chance."""
-        counts = np.arange(len(self.chances))
-        mean = float((counts * self.chances).sum())
-        far = abs(counts - mean) >= abs(self.passed - mean) - 1e-9
-        value = min(float(self.chances[far].sum()), 1.0)
-        detail = f"{what}: {self.passed} of the missing devices had passed, {mean:.2f} expected"
-        return PValue(_ANSWERS, value, detail)
 
 
 class Metadata(Check):
@@ -99,37 +63,26 @@ class Metadata(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._passed: dict[tuple[bytes, int, int | None], _Peers] = {}  # in a round
         self._orders: dict[tuple[str, str], tuple[Orders, Evidence]] = {}
-        self._missing: dict[str, _Missing] = {}
-
-    def on_message(self, seen: Seen, round_: RoundView) -> tuple[Finding, ...]:
-        """Note who was asked what, and who answered."""
-        del round_
-        content = seen.content
-        if content.kind is not None and not content.problem:
-            key = content.tag, content.kind, content.slot
-            self._passed.setdefault(key, []).append((seen.record.peer, seen.place))
-        return ()
+        self._missing: dict[str, list[tuple[int, int, int, int, Evidence]]] = defaultdict(list)
 
     def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
         """Collect what was asked, and answered, in a round."""
-        passed, self._passed = self._passed, {}
-        for (tag, kind, slot), asked in passed.items():
-            session = over.view.sessions.get(tag)
-            if kind > Kind.REQUEST or not over.truth or session is None or session.config is None:
-                continue
-            values = _values_of(session, session.config, over.truth)
-            answers = Kind(kind + _ANSWERS_TO)
-            what = answers.name.lower() + ("" if slot is None else f" of slot {slot}")
-            self._note(what, asked, passed.get((tag, answers, slot), []), values)
+        for session in over.view.sessions.values() if over.truth else ():
+            values = _values_of(session, over.truth or {})
+            for (kind, slot), asked in session.by.items():
+                if kind <= Kind.REQUEST:
+                    answers = Kind(kind + ANSWERS)
+                    what = answers.name.lower() + ("" if slot is None else f" of slot {slot}")
+                    self._note(what, asked, session.of(answers, slot), values)
         return ()
 
-    def _note(self, what: str, sent: _Peers, got: _Peers, values: _Values) -> None:
+    def _note(self, what: str, sent: Sequence[Seen], got: Sequence[Seen], values: _Values) -> None:
         """Collect the order of the answers of a step, and who did not give one."""
-        known, (_, place) = values["loss"], sent[0]
+        known, place = values["loss"], sent[0].place
         asked, came = (
-            list(dict.fromkeys(peer for peer, _ in some if peer in known)) for some in (sent, got)
+            list(dict.fromkeys(one.peer for one in some if one.peer in known))
+            for some in (sent, got)
         )
         if not set(came) <= set(asked):
             return  # somebody answered who was not asked; see the order of messages
@@ -140,7 +93,8 @@ class Metadata(Check):
             self._orders[what, name] = orders, place
         if _FAILS in values:
             passed = {device for device, fails in values[_FAILS].items() if not fails}
-            self._missing.setdefault(what, _Missing()).add(set(asked), missing, passed, place)
+            can, did = len(passed.intersection(asked)), len(passed & missing)
+            self._missing[what].append((len(asked), can, len(missing), did, place))
 
     def on_end(self) -> tuple[Finding, ...]:
         """Test what was collected; the alarms come when all tests are made."""
@@ -153,8 +107,8 @@ class Metadata(Check):
             )
             test = _ORDER if name == _FAILS else _VALUES
             budget.add(PValue(test, orders.p_value(), detail), seen)
-        for what, missing in self._missing.items():
-            budget.add(missing.test(what), missing.seen)
+        for what, rounds in self._missing.items():
+            budget.add(_who_is_missing(what, rounds), rounds[-1][-1])
         return ()
 
     def coverage(self, tally: Tally) -> Coverage:
@@ -162,15 +116,31 @@ class Metadata(Check):
         return Coverage(tally.whole, "order and presence of answers")
 
 
-def _values_of(session: SessionView, config: RoundConfig, truth: TruthOfRound) -> _Values:
+def _values_of(session: Session, truth: TruthOfRound) -> _Values:
     """Losses, weights and, once there is a threshold, who fails to pass it."""
     losses = {d: one.loss if math.isfinite(one.loss) else math.inf for d, one in truth.items()}
     values = {"loss": losses, "weight": {d: float(one.weight) for d, one in truth.items()}}
-    update = session.slots.get(config.update_slot)
-    threshold = update.question if update is not None else None
+    config = session.levels.common  # the truth is of rounds of one level
+    threshold = session.question(config.update_slot)
     if isinstance(threshold, Threshold):
         values[_FAILS] = {d: float(not passes(one, config, threshold)) for d, one in truth.items()}
     return values
+
+
+def _who_is_missing(what: str, rounds: Sequence[tuple[int, int, int, int, Evidence]]) -> PValue:
+    """How likely it is that as many, or fewer, of the missing had passed by chance.
+
+    Args:
+        what: The step that they did not answer.
+        rounds: How many were asked, how many of them had passed, how many were missing, and how
+            many of these had passed.
+    """
+    chances = reduce(np.convolve, [hypergeometric(*one[:3]) for one in rounds])
+    passed, counts = sum(one[3] for one in rounds), np.arange(len(chances))
+    mean = float((counts * chances).sum())
+    far = abs(counts - mean) >= abs(passed - mean) - 1e-9
+    detail = f"{what}: {passed} of the missing devices had passed, {mean:.2f} expected"
+    return PValue(_ANSWERS, min(float(chances[far].sum()), 1.0), detail)
 
 
 def hypergeometric(total: int, marked: int, drawn: int) -> Floats:

@@ -37,8 +37,6 @@ record.unfinished medium record A24: the file has no closing record
     The run was stopped, is still going, or the end of the file was cut off between two records.
 record.head-differs high record A24: the digest of the file is not the one that the run states
     The file may not be the one that the run wrote.
-record.unasked high record A24: an answer was recorded without its question
-    The message that the server sent to get it is not in the record, and may have been a lie.
 record.no-messages medium settings A24: no messages passed through the server
     Nothing can be said about privacy: sums were computed without cryptography, or elsewhere.
 """
@@ -102,16 +100,11 @@ class Integrity(Check):
         yield RULES.found(f"record.{error.damage}", detail, [place])
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
-        """Look for messages missing from a round."""
+        """Look whether a round has an end."""
         round_ = over.view
         if over.following is not None and round_.end is None:
             place = Evidence(round_.number, over.following.number)
             yield RULES.found("record.missing", f"round {round_.number} has no end", [place])
-        for session in round_.sessions.values():
-            for seen in session.unasked:
-                kind = seen.content.kind.name if seen.content.kind is not None else "unknown"
-                detail = f"a {kind} message of device {seen.record.peer}, to which nothing was sent"
-                yield RULES.found("record.unasked", detail, [seen.place])
 
     def on_end(self) -> Iterator[Finding]:
         """Check that the transcript goes as far as it should."""

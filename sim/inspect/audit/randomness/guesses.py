@@ -21,7 +21,7 @@ from deltafl.secagg import pedersen, signing
 from deltafl.secagg.identity import identity
 from deltafl.secagg.params import ClientId
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.inspect.audit.views import SessionView
+from deltafl.sim.inspect.audit.session_log import Session
 
 SIZE: Final = 32
 """Bytes of a secret."""
@@ -160,7 +160,7 @@ def _table(how: str) -> npt.NDArray[np.uint64]:
     return np.frombuffer(b"".join([expand(seed)[:_PREFIX] for seed in range(seeds)]), "<u8")
 
 
-def visible(session: SessionView) -> dict[int, tuple[bytes, ...]]:
+def visible(session: Session) -> dict[int, tuple[bytes, ...]]:
     """What everybody can see of each device: always as much, in one order.
 
     Five values are the same for all. Five say its number. Then come its sealing key and identity.
@@ -174,7 +174,7 @@ def visible(session: SessionView) -> dict[int, tuple[bytes, ...]]:
     return found
 
 
-def signed(session: SessionView) -> Iterator[bytes]:
+def signed(session: Session) -> Iterator[bytes]:
     """What devices sign of their keys, by itself and after their identities."""
     for device, message, _ in session.advertised():
         if (own := message.credential) is not None:

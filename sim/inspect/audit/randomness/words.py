@@ -20,14 +20,16 @@ from typing import Final
 
 import numpy as np
 
+from deltafl.protocol.configuration import binding
 from deltafl.secagg import prg
 from deltafl.secagg.errors import PeerError
-from deltafl.secagg.graph import Positions
+from deltafl.secagg.graph import Graph, Positions
+from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.summing import SlotSum
 from deltafl.secagg.unmasking import Recovered, remove_masks
+from deltafl.sim.inspect.audit.session_log import Session
 from deltafl.sim.inspect.audit.tails import Counts, Floats, heads_before_tails
-from deltafl.sim.inspect.audit.views import SessionView, SlotView
 
 MAX_WORDS: Final = 1024
 """Words of a vector that are compared with others; the first ones."""
@@ -60,14 +62,14 @@ def leading_repeats(words: Vector, bits: int) -> Counts:
 
 
 def without_known_masks(
-    heads: Mapping[int, Vector], session: SessionView, slot: SlotView, learnt: SlotSum
+    heads: Mapping[int, Vector], session: Session, slot: int, learnt: SlotSum
 ) -> dict[int, Vector]:
     """What is left of vectors without the masks that follow from rebuilt secrets.
 
     Args:
         heads: The first words of the vectors of a slot, by device; they are not changed.
         session: Their session.
-        slot: Their slot.
+        slot: The index of their slot.
         learnt: Its sum, with the secrets that were rebuilt for it.
 
     Returns:
@@ -76,10 +78,13 @@ def without_known_masks(
     """
     if (recovered := learnt.recovered) is None:
         return dict(heads)
-    context, members, ids = session.slot_context(slot), slot.members, session.ids
-    if context is None or members is None:
+    question, members, params = session.question(slot), session.members(slot), session.params
+    if question is None or members is None:
         return {}
-    column, at = session.params.columns[slot.index], session.positions
+    bound = binding(params.context, question)
+    context = SlotContext.of(params, session.session_id, slot, bound)
+    column, at, ids = params.columns[slot], session.positions, np.array(session.ids)
+    graph = Graph(len(ids), params.degree, params.graph_seed)
     public = {at[d]: m.mask_keys[column] for d, m, _ in session.advertised() if d in at}
     keyed = public.keys() & set(np.flatnonzero(members).tolist())
     listed = np.isin(np.arange(len(ids)), [*keyed])
@@ -96,7 +101,7 @@ def without_known_masks(
         else:
             continue
         try:
-            remove_masks(total, known, context, session.graph, summed, public, prg.add_masks)
+            remove_masks(total, known, context, graph, summed, public, prg.add_masks)
         except PeerError:
             return {}
         left[device] = total
