@@ -16,7 +16,6 @@ from deltafl.sim.inspect.audit.facts import (
     CheckResult,
     GivenAwayFacts,
     Outcome,
-    SearchFacts,
     SingleFacts,
     SolvableFacts,
     StatisticsFacts,
@@ -25,6 +24,7 @@ from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.html import render
 from deltafl.sim.inspect.audit.inventory import Observed
 from deltafl.sim.inspect.audit.report import AuditReport
+from deltafl.sim.inspect.leakage.measure import SearchFacts
 
 DEVICES = 30
 QUERIES = 6
@@ -203,8 +203,8 @@ def rich():
             3,
             15,
             7,
-            SingleFacts(2, 1, 0.25, 59, 1),
-            SingleFacts(5, 9, 0.125, 20, 40),
+            SingleFacts(2, 1, 0.25, 59),
+            SingleFacts(5, 9, 0.125, 20),
             SolvableFacts(60, 60, 58, 1, 4, False, 1, 1, 2),
             SolvableFacts(60, 60, 58, 2, 4, False, 1, 1, 1),
             12.5,
@@ -304,6 +304,7 @@ def _searches(rounds):
             bits=None if number == 30 else bits,
             error=0.09 * middle + float(generator.normal(0, 0.008)),
             prior_error=0.3 * middle + float(generator.normal(0, 0.02)),
+            within=None,
         )
 
 

@@ -90,7 +90,7 @@ def test_every_mitigation_can_be_played():
 
 
 def test_the_price_of_a_wrong_threshold_is_the_weight_by_which_it_is_off():
-    cell = Cell(10, Weights.EQUAL, "plain", MITIGATIONS[0])
+    cell = Cell(10, Weights.EQUAL, "mm", MITIGATIONS[0])
     cohort = draw_cohort(SMALL, 10, Weights.EQUAL, 0)
     result = play(SMALL, cell, cohort, np.random.default_rng(1)).result
     assert price(SMALL, cohort, result)["rank_error"] == 0

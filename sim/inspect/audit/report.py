@@ -5,24 +5,22 @@ and shown without the transcript that it describes.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.facts import (
-    NOTHING_GIVEN,
-    NOTHING_TESTED,
     CheckResult,
     GivenAwayFacts,
     Outcome,
-    SearchFacts,
     StatisticsFacts,
 )
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.inventory import Observed
 from deltafl.sim.inspect.audit.rules import Harm
+from deltafl.sim.inspect.leakage.measure import SearchFacts
 
-REPORT_VERSION: Final = 4
+REPORT_VERSION: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +73,8 @@ class AuditReport:
     sums_released: int = 0
     sums_replayed: int = 0
     searches: tuple[SearchFacts, ...] = ()
-    statistics: StatisticsFacts = NOTHING_TESTED
-    given_away: GivenAwayFacts = NOTHING_GIVEN
+    statistics: StatisticsFacts = field(default_factory=StatisticsFacts)
+    given_away: GivenAwayFacts = field(default_factory=GivenAwayFacts)
 
     @property
     def idle(self) -> list[str]:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.superquantile import weighted_quantile
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
@@ -96,10 +95,6 @@ class Prior:
         return clipped
 
 
-PLAIN = "plain"
-"""Name of Algorithm 2, in which every device reports its loss."""
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One query and its sums.
@@ -138,13 +133,12 @@ class SearchView:
     """What the server knows after a search.
 
     Attributes:
-        method: Name of the quantile method, or `PLAIN`.
+        method: Name of the quantile method.
         config: The search's public configuration.
         devices: Devices in every sum, m; the server knows whose messages it summed.
         answers: Queries and their sums, in the order asked.
         weights: Every device's own weight n_k, where the server knows them; else None.
         tail: What the update slot released; None where nothing did.
-        losses: Every device's tick, where the method sends them in clear; else None.
         noise: Of the sums of `noisy`, public as all of the configuration; else None.
     """
 
@@ -154,7 +148,6 @@ class SearchView:
     answers: tuple[Answer, ...]
     weights: tuple[int, ...] | None = None
     tail: Tail | None = None
-    losses: tuple[int, ...] | None = None
     noise: Noise | None = None
 
     @property
@@ -198,7 +191,7 @@ def simulate(
 
     Args:
         config: Configuration of the search, with its warm start if there is one.
-        method: A quantile method, or `PLAIN`.
+        method: A quantile method.
         ticks: Every device's loss on the grid.
         weights: Every device's own weight n_k, at most max_weight.
         num_pivots: Pivots in a query of `histogram` or `noisy`; None for their defaults and for
@@ -211,8 +204,6 @@ def simulate(
         ConfigurationError: The configuration is not one of this method's.
         EncodingError: A tick or weight is out of its range.
     """
-    if method == PLAIN:
-        return _simulate_in_clear(config, ticks, weights)
     asked = quantile_method(method, num_pivots=num_pivots, noise=noise)
     search = asked.start(config)
     answers: list[Answer] = []
@@ -273,19 +264,6 @@ def tail_of(
     lowest = -((threshold.half_width_half_ticks - threshold.eta_half_ticks) // 2)
     pivot, weight = min(max(lowest, 0), grid.top_pivot), sum(own for _, own in passing)
     return Tail(pivot, weight, weighted_loss, loss.resolution_bits, len(passing))
-
-
-def _simulate_in_clear(
-    config: SearchConfig, ticks: Sequence[int], weights: Sequence[int]
-) -> Simulated:
-    """Algorithm 2: the server is told every loss and computes the quantile itself."""
-    total = sum(weights)
-    eta = int(weighted_quantile(ticks, weights, config.theta)) if total else 0
-    ended = Ended.EXACT if total else Ended.NO_WEIGHT
-    result = SearchResult(config.search.grid, 2 * eta, 0, total > 0, ended, 1)
-    tail = tail_of(config, result.threshold, ticks, weights)
-    view = SearchView(PLAIN, config, len(ticks), (), tuple(weights), tail, tuple(ticks))
-    return Simulated(view, result)
 
 
 def _round_config(config: SearchConfig) -> RoundConfig:
