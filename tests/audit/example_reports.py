@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.collected import Findings
 from deltafl.sim.inspect.audit.facts import (
     CheckResult,
     GivenAwayFacts,
@@ -47,6 +48,13 @@ def finding(severity, detail="A detail.", *, of=None, **fields):
     return Finding(of or rule(severity), severity, detail, evidence, **fields)
 
 
+def ordered(findings):
+    """Findings in the order of a report."""
+    kept = Findings()
+    kept.add_all(findings)
+    return kept.sorted()
+
+
 def clean():
     """Everything was checked, and there was nothing."""
     return AuditReport(
@@ -79,7 +87,7 @@ def clean():
         searches=tuple(_searches(60)),
         statistics=StatisticsFacts(3_412, 2.1e-4, 1e-6, 24_340_680),
         given_away=GivenAwayFacts(
-            60, 420, 0, 0, 3, 15, 7, updates=SolvableFacts(60, 60, 58, 0, 2, True, 4, 4, 4)
+            60, 420, 0, 0, 3, 15, 7, updates=SolvableFacts(60, 60, 0, 2, True, 4, 4)
         ),
         not_checked=(),
         limits=(
@@ -194,7 +202,7 @@ def rich():
         sums_replayed=419,
         not_checked=tuple(f"{one.name}: {one.detail}" for one in checks[5::3]),
         checks=checks,
-        findings=tuple(findings),
+        findings=ordered(findings),
         given_away=GivenAwayFacts(
             60,
             420,
@@ -205,8 +213,8 @@ def rich():
             7,
             SingleFacts(2, 1, 0.25, 59),
             SingleFacts(5, 9, 0.125, 20),
-            SolvableFacts(60, 60, 58, 1, 4, False, 1, 1, 2),
-            SolvableFacts(60, 60, 58, 2, 4, False, 1, 1, 1),
+            SolvableFacts(60, 60, 1, 4, False, 1, 1),
+            SolvableFacts(60, 60, 2, 4, False, 1, 1),
             12.5,
             1e-5,
         ),

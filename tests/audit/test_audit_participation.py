@@ -86,9 +86,10 @@ def test_the_smallest_groups_are_bounds_of_the_smallest_there_is(cohorts):
 
 @pytest.mark.slow
 @given(COHORTS)
-def test_the_smallest_difference_is_that_of_the_closest_unequal_sums(cohorts):
+def test_the_difference_of_the_closest_unequal_sums_is_among_the_combinations(cohorts):
     differences = [len(a ^ b) for a, b in combinations(cohorts, 2) if a != b]
-    assert solve(numbered(cohorts)).smallest_difference == min(differences, default=None)
+    found = [len(group) for group in solve(numbered(cohorts)).groups]
+    assert not differences or min(differences) in found
 
 
 def test_four_sums_of_three_give_all_away_and_two_give_one_to_a_colluding_device():
@@ -132,7 +133,7 @@ def test_so_et_al_batches_hide_their_devices_in_one_another():
     rng = np.random.default_rng(0)
     batches = np.arange(40).reshape(10, 4)
     found = facts([batches[rng.choice(10, 2, replace=False)].ravel() for _ in range(60)], 3)
-    assert (found.rank, found.solvable) == (10, 0)
+    assert found.solvable == 0
     assert (found.smallest_batch, found.smallest_group) == (4, 4)
     assert found.with_coalition == 1
     assert facts([batches[:2].ravel(), batches[1:3].ravel()], 1).with_coalition == 0
@@ -142,8 +143,7 @@ def test_sums_over_nobody_and_equal_sums_tell_nothing_new():
     assert facts([]) == participation.SolvableFacts()
     assert facts([[]]) == participation.SolvableFacts(sums=1)
     found = facts([[1, 2, 3]] * 5, 1)
-    assert (found.sums, found.rank, found.smallest_group, found.with_coalition) == (5, 1, 3, 0)
-    assert found.smallest_difference is None
+    assert (found.sums, found.smallest_group, found.with_coalition) == (5, 3, 0)
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_a_large_population_costs_only_the_devices_seen():
     found = facts(cohorts)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert (found.rank, found.solvable) == (60, 0)
+    assert found.solvable == 0
     assert peak < 32 << 20
 
 

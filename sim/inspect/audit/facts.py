@@ -62,25 +62,21 @@ class SolvableFacts:
     Attributes:
         sums: Released sums.
         devices: Devices in at least one of them.
-        rank: Rank of the participation matrix.
         solvable: Devices whose own term follows.
         with_coalition: Of how many honest devices it follows if some collude; at least so many.
         coalition_is_worst: Whether it is no more, whichever devices collude.
         smallest_group: Fewest devices of a combination of sums that was found; 0 without sums.
         smallest_batch: Devices that were always in a sum together, the fewest: no combination is
             about fewer.
-        smallest_difference: Fewest devices by which two sums differ; None if no two differ.
     """
 
     sums: int = 0
     devices: int = 0
-    rank: int = 0
     solvable: int = 0
     with_coalition: int = 0
     coalition_is_worst: bool = True
     smallest_group: int = 0
     smallest_batch: int = 0
-    smallest_difference: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

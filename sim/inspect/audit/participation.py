@@ -49,8 +49,6 @@ class Solved:
         groups: The devices of each combination that was seen: sums, the difference of the two sums
             that are closest, and the rows of the reduced matrix. None is empty.
         smallest_batch: Devices in the smallest batch; 0 without any.
-        smallest_difference: Fewest devices, at least one, that are in one of two sums and not in
-            the other; None if no two differ.
     """
 
     devices: tuple[int, ...] = ()
@@ -58,7 +56,6 @@ class Solved:
     rounds: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     groups: tuple[frozenset[int], ...] = ()
     smallest_batch: int = 0
-    smallest_difference: int | None = None
 
 
 def solve(cohorts: Cohorts, without: Collection[int] = ()) -> Solved:
@@ -93,8 +90,8 @@ def solve(cohorts: Cohorts, without: Collection[int] = ()) -> Solved:
     apart = _closest(columns, sizes)
     supports = np.unique(np.vstack([columns, apart, rows]), axis=0)
     groups = (frozenset(devices[row[batch_of]].tolist()) for row in supports if row.any())
-    ids, difference = tuple(devices.tolist()), int(sizes[apart].sum()) or None
-    return Solved(ids, len(pivots), rounds, tuple(groups), int(sizes.min()), difference)
+    ids = tuple(devices.tolist())
+    return Solved(ids, len(pivots), rounds, tuple(groups), int(sizes.min()))
 
 
 def _reduced(
@@ -178,13 +175,11 @@ def follows(
     facts = SolvableFacts(
         sums=len(cohorts),
         devices=len(found.devices),
-        rank=found.rank,
         solvable=len(found.rounds),
         with_coalition=max(len(solve(cohorts, one).rounds) for one in [(), *tried]),
         coalition_is_worst=is_worst,
         smallest_group=min(map(len, found.groups), default=0),
         smallest_batch=found.smallest_batch,
-        smallest_difference=found.smallest_difference,
     )
     return facts, found.rounds
 

@@ -23,7 +23,6 @@ from deltafl.sim.inspect.audit.facts import (
 )
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.participation import follows
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.searches import (
     ATTACKED,
     Located,
@@ -40,19 +39,6 @@ from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.inspect.leakage.measure import SearchFacts
 from deltafl.sim.inspect.leakage.observations import SearchView
 from deltafl.sim.run.accounting import DELTA, epsilon_of, rho_of, rho_of_update
-
-RULES: Final = Rules.read(
-    """\
-participation.solvable low settings A11: updates could be solved for over many rounds
-    If a device's update stayed the same, the server could compute it from the sums.
-participation.above-limit high server A11: a device answered for more models than its limit
-    What sums reveal of a device adds up over rounds: more is known than its limit was to allow.
-search.losses-found high settings A14: the losses of a cohort follow from the sums of its search
-    The server knows the losses. If it knows the weights, it also knows whose losses they are.
-search.narrow info design A14: what the searches gave away
-    The server knows the threshold, and the ranks of the losses at every query.
-"""
-)
 
 _SHOWN: Final = 5
 
@@ -75,7 +61,16 @@ class GivenAway(Check):
     """Says who can be told apart by the sums, and plays the server in every search."""
 
     name = "what follows from the sums"
-    rules = RULES
+    table = """\
+participation.solvable low settings A11: updates could be solved for over many rounds
+    If a device's update stayed the same, the server could compute it from the sums.
+participation.above-limit high server A11: a device answered for more models than its limit
+    What sums reveal of a device adds up over rounds: more is known than its limit was to allow.
+search.losses-found high settings A14: the losses of a cohort follow from the sums of its search
+    The server knows the losses. If it knows the weights, it also knows whose losses they are.
+search.narrow info design A14: what the searches gave away
+    The server knows the threshold, and the ranks of the losses at every query.
+"""
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
@@ -126,7 +121,7 @@ class GivenAway(Check):
             detail = f"devices {_listed(above)} answered for up to {times} models, and "
             detail += f"max_participations={most}"
             places = [came[device].place for device in above]
-            yield RULES.found("participation.above-limit", detail, places)
+            yield self.rules.found("participation.above-limit", detail, places)
 
     def _spend(self, level: SessionView, config: RoundConfig) -> None:
         """Add what noisy sums of a round cost each device that was asked, as `accounting` does."""
@@ -166,7 +161,7 @@ class GivenAway(Check):
         self._counts["not attacked"] += view.devices > ATTACKED and view.method == "mm"
         if attacked.found:
             detail = f"all {facts.devices} losses, {attacked.found}, from {facts.queries} queries"
-            yield RULES.found("search.losses-found", f"{detail} by {facts.method}", [place])
+            yield self.rules.found("search.losses-found", f"{detail} by {facts.method}", [place])
 
     def _locate(self, view: SearchView, level: SessionView, truth: TruthOfRound) -> None:
         if (known := located(view, level)) is None:
@@ -202,14 +197,14 @@ class GivenAway(Check):
             device, used = next(iter(solved.items()))
             detail = f"{len(solved)} of {updates.devices} devices, such as device {device} from "
             rounds = sorted({used[-1] for used in solved.values()})
-            yield RULES.found(
+            yield self.rules.found(
                 "participation.solvable", f"{detail}rounds {_listed(used)}", map(Evidence, rounds)
             )
         if self._searches:
             queries = sum(facts.queries for facts in self._searches)
             detail = f"{len(self._searches)} searches, {queries} queries; see the table of searches"
             places = [Evidence(facts.round) for facts in self._searches]
-            yield RULES.found("search.narrow", detail, places)
+            yield self.rules.found("search.narrow", detail, places)
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that have messages; whom a sum is over is known in others, too."""
