@@ -9,7 +9,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.registry import quantile_method
 from deltafl.protocol.quantile.search import SearchConfig, SearchParams
 from deltafl.protocol.weighting import Weighting
-from deltafl.sim.inspect.leakage.experiment import MITIGATIONS, Mitigation
+from deltafl.sim.inspect.leakage.experiment import MITIGATIONS, Mitigation, measured
 from deltafl.sim.inspect.leakage.observations import Prior, SearchView, simulate
 from deltafl.sim.inspect.leakage.reconstruction import Reconstruction, reconstruct
 
@@ -34,6 +34,11 @@ def config_of(
 
 def mitigation(name: str) -> Mitigation:
     return next(one for one in MITIGATIONS if one.name == name)
+
+
+def rows_of(plan):
+    """What is measured of every cell of a plan."""
+    return [measured(plan, cell) for cell in plan.cells()]
 
 
 def drawn(size: int, seed: int, *, equal: int | None = None) -> tuple[list[int], list[int]]:

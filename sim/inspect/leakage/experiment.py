@@ -175,10 +175,9 @@ class Plan:
         against = Weights.KNOWN if Weights.KNOWN in self.weights else self.weights[0]
         for cohort, weights, method in itertools.product(self.cohorts, self.weights, self.methods):
             noises = self.noise if method == NOISY else (None,)
-            for noise, one in itertools.product(noises, self.mitigations):
-                if one.name != NONE and weights is not against:
-                    continue
-                if one.applies_to(method, cohort):
+            for noise, one in itertools.product(noises, MITIGATIONS):
+                is_tried = one in self.mitigations and weights is against
+                if (is_tried or one.name == NONE) and one.applies_to(method, cohort):
                     yield Cell(cohort, weights, method, one, noise)
 
 
@@ -221,11 +220,6 @@ class Cohort(NamedTuple):
 
     losses: tuple[float, ...]
     weights: tuple[int, ...]
-
-
-def run(plan: Plan) -> list[Record]:
-    """Measure every cell of a plan: a row for each."""
-    return [measured(plan, cell) for cell in plan.cells()]
 
 
 def draw_cohort(plan: Plan, size: int, weights: Weights, repeat: int) -> Cohort:

@@ -32,8 +32,6 @@ from deltafl.secagg.randomness import Randomness, system_randomness
 
 Numbers = npt.NDArray[np.float64]
 
-_BISECTIONS = 48
-
 
 @dataclass(frozen=True, slots=True)
 class Prior:
@@ -58,16 +56,17 @@ class Prior:
 
     def survival(self, pivots: npt.ArrayLike) -> Numbers:
         """Probability that a loss lies above these pivots; any shape."""
-        position = np.asarray(pivots, dtype=np.float64)
-        scaled = (position - 0.5) / (self.scale * 2.0**self.grid.resolution_bits)
-        if self.shape == 2:
-            above = (1 + scaled) * np.exp(-np.maximum(scaled, 0))
-        else:
-            from scipy import special  # not for the help of the command
+        from scipy import special  # not for the help of the command
 
-            above = special.gammaincc(self.shape, np.maximum(scaled, 0))
+        position = np.asarray(pivots, dtype=np.float64)
+        above = special.gammaincc(self.shape, np.maximum(position - 0.5, 0) / self._ticks)
         inside = np.where(position > self.grid.max_tick, 0.0, above)
         return np.asarray(np.where(position <= 0, 1.0, inside), dtype=np.float64)
+
+    @property
+    def _ticks(self) -> float:
+        """The scale of the Gamma distribution, in ticks."""
+        return self.scale * 2.0**self.grid.resolution_bits
 
     def mass(self, low: npt.ArrayLike, high: npt.ArrayLike) -> Numbers:
         """Probability of the ticks in [low, high); never quite 0 where there is one."""
@@ -78,19 +77,14 @@ class Prior:
 
     def between(self, low: npt.ArrayLike, high: npt.ArrayLike, share: npt.ArrayLike) -> Numbers:
         """The positions below which these shares of the probability of [low, high) lie."""
-        first, last, part = np.broadcast_arrays(
-            np.asarray(low, np.float64), np.asarray(high, np.float64), np.asarray(share, np.float64)
-        )
-        left, right = first.copy(), last.copy()
+        from scipy import special
+
+        first, last, part = (np.asarray(one, np.float64) for one in (low, high, share))
         mass = self.survival(first) - self.survival(last)
         above = self.survival(first) - part * mass
-        for _ in range(_BISECTIONS):
-            middle = (left + right) / 2
-            is_beyond = self.survival(middle) <= above
-            right = np.where(is_beyond, middle, right)
-            left = np.where(is_beyond, left, middle)
-        # where all is far out in the tail and nothing is left to bisect, evenly
-        pivot = np.where(mass < 1e-13, first + part * (last - first), (left + right) / 2)
+        inverse = special.gammainccinv(self.shape, above) * self._ticks + 0.5
+        # where all is far out in the tail, evenly
+        pivot = np.where(mass < 1e-13, first + part * (last - first), inverse)
         clipped: Numbers = np.clip(pivot - 0.5, first - 0.5, last - 0.5)
         return clipped
 
