@@ -94,7 +94,7 @@ def weighed(weights, weighting=Weighting.SAMPLES):
     """Where four losses are by the weights, too, if the fourth device's is the largest."""
     ticks = [10, 20_000, 90_000, 200_000]
     search = SearchParams(max_queries=1, weighting=weighting)
-    config = SearchConfig(Fraction(1, 2), search, 512, 4, warm_start=150_000)
+    config = SearchConfig(Fraction(1, 2), search, 2**40, 4, warm_start=150_000)
     view = simulate(config, "bracketed", ticks, weights).view
     pivot, top = view.tail.pivot, config.search.grid.top_pivot
     known = Located(dict.fromkeys(range(4), (0, top)), pivot, 1.0)
@@ -117,6 +117,10 @@ def test_a_weight_in_the_update_tells_who_is_in_the_tail_though_all_count_alike_
 def test_who_is_where_in_large_cohorts_is_not_worked_out_by_weights(monkeypatch):
     monkeypatch.setattr(searches, "WEIGHED", 3)
     assert weighed([1, 2, 4, 8])[0] is None
+
+
+def test_weights_that_are_too_large_to_work_with_tell_nothing():
+    assert weighed([1, 2, 4, 2**40])[0] is None
 
 
 def test_devices_of_which_something_single_follows_are_counted_once():

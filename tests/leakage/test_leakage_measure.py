@@ -4,17 +4,21 @@ import functools
 import itertools
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from searched_cohorts import GRID, PRIOR, attacked, config_of, drawn
 
+from deltafl.protocol.quantile.search import SearchConfig, SearchParams
 from deltafl.protocol.weighting import Weighting
 from deltafl.sim.inspect.leakage.consequences import buckets
 from deltafl.sim.inspect.leakage.counts import bucket_counts
 from deltafl.sim.inspect.leakage.labels import probabilities
 from deltafl.sim.inspect.leakage.measure import (
+    HEAVIEST,
     Belief,
+    _prior,
     measure,
     of_algorithm_two,
     order_laws,
@@ -179,3 +183,10 @@ def test_facts_of_a_search_that_asked_nothing():
     facts = search_facts(replace(view, tail=None))
     assert (facts.queries, facts.numbers, facts.buckets) == (0, 0, 1)
     assert (facts.threshold_low, facts.threshold_high) == (0, 32)
+
+
+def test_sums_of_any_weights_are_worked_with():
+    config = SearchConfig(Fraction(1, 2), SearchParams(max_queries=3), 2**40, 3)
+    view = simulate(config, "bracketed", [10, 20_000, 90_000], [2**40, 2**39, 1]).view.anonymous()
+    assert _prior(view).heaviest == HEAVIEST
+    assert search_facts(view).queries == len(view.answers)

@@ -20,7 +20,7 @@ from deltafl.sim.inspect.audit.inventory import Observed
 from deltafl.sim.inspect.audit.rules import Harm
 from deltafl.sim.inspect.leakage.measure import SearchFacts
 
-REPORT_VERSION: Final = 5
+REPORT_VERSION: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.inspect.leakage.consequences import ranks
 from deltafl.sim.inspect.leakage.labels import device_intervals
 from deltafl.sim.inspect.leakage.measure import (
+    HEAVIEST,
     RECOVERED_NATS,
     SearchFacts,
     fitted_prior,
@@ -28,7 +29,7 @@ from deltafl.sim.record.transcript import Sum
 ATTACKED: Final = 10
 """Devices of the largest cohort whose sums of `mm` are attacked."""
 
-WEIGHED: Final = 30
+WEIGHED: Final = 20
 """Devices of the largest cohort of which it is worked out who can be where by all weights."""
 
 BY_THE_SUMS: Final = "by the sums alone"
@@ -136,9 +137,9 @@ def located_by_weights(known: Located, view: SearchView, truth: TruthOfRound) ->
         view: The search.
         truth: What its devices had to hide.
     """
-    if view.devices > WEIGHED:
+    weights = _weights(view, [truth[one].weight for one in known.losses])
+    if view.devices > WEIGHED or not weights:
         return None
-    weights = tuple(min(truth[one].weight, view.config.max_weight) for one in known.losses)
     try:
         by_weights = device_intervals(replace(view, weights=weights))
     except SearchError:
@@ -207,8 +208,14 @@ def _with_weights(view: SearchView, own: Sequence[int]) -> tuple[SearchView, str
     if view.config.search.weighting is Weighting.EQUAL and ranks(view)[-1].weight == view.devices:
         # each counts 1; what it weighs in the update is not known, so the tail says nothing more
         return replace(view, weights=(1,) * view.devices, tail=None), BY_THE_SUMS
+    weights = _weights(view, own)
+    return (replace(view, weights=weights), "with the weights") if weights else None
+
+
+def _weights(view: SearchView, own: Sequence[int]) -> tuple[int, ...]:
+    """The weights that devices claim who have these; none where one is too large to work with."""
     weights = tuple(min(one, view.config.max_weight) for one in own)
-    return (replace(view, weights=weights), "with the weights") if own else None
+    return weights if max(weights, default=0) <= HEAVIEST else ()
 
 
 def _found(facts: SearchFacts, knowledge: str) -> str:

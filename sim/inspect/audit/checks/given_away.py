@@ -215,7 +215,7 @@ search.narrow info design A14: what the searches gave away
     def unchecked(self) -> Iterator[str]:
         """Attacks that were not made."""
         if number := self._counts["without weights"]:
-            known = "with the weights, which no truth file has"
+            known = "with the weights, which no truth file has, or which are too large"
             yield f"whether the losses of {number} searches follow {known}"
         if number := self._counts["not attacked"]:
             solved = f"can be solved for the losses: over {ATTACKED} devices"
