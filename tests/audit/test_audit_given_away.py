@@ -119,6 +119,15 @@ def test_who_is_where_in_large_cohorts_is_not_worked_out_by_weights(monkeypatch)
     assert weighed([1, 2, 4, 8])[0] is None
 
 
+def test_a_sum_that_names_a_device_twice_is_not_taken_apart_by_weights():
+    search = SearchParams(max_queries=1)
+    config = SearchConfig(Fraction(1, 2), search, 512, 4, warm_start=150_000)
+    view = simulate(config, "bracketed", [10, 20_000, 90_000, 200_000], [1] * 4).view.anonymous()
+    known = Located(dict.fromkeys([1, 2, 3], (0, 1)), None, 1.0)
+    truth = {device: SimpleNamespace(weight=1) for device in (1, 2, 3)}
+    assert located_by_weights(known, view, truth) is None
+
+
 def test_weights_that_are_too_large_to_work_with_tell_nothing():
     assert weighed([1, 2, 4, 2**40])[0] is None
 

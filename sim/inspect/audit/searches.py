@@ -138,7 +138,7 @@ def located_by_weights(known: Located, view: SearchView, truth: TruthOfRound) ->
         truth: What its devices had to hide.
     """
     weights = _weights(view, [truth[one].weight for one in known.losses])
-    if view.devices > WEIGHED or not weights:
+    if view.devices > WEIGHED or len(weights) != view.devices:
         return None
     try:
         by_weights = device_intervals(replace(view, weights=weights))
