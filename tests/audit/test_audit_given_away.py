@@ -90,14 +90,14 @@ def test_control_a_wrong_count_is_noticed():
     assert possible(*known[:-1], known[-1] + 1) != right
 
 
-def weighed(weights, weighting=Weighting.SAMPLES):
+def weighed(weights, weighting=Weighting.SAMPLES, named=range(4)):
     """Where four losses are by the weights, too, if the fourth device's is the largest."""
     ticks = [10, 20_000, 90_000, 200_000]
     search = SearchParams(max_queries=1, weighting=weighting)
     config = SearchConfig(Fraction(1, 2), search, 2**40, 4, warm_start=150_000)
     view = simulate(config, "bracketed", ticks, weights).view
     pivot, top = view.tail.pivot, config.search.grid.top_pivot
-    known = Located(dict.fromkeys(range(4), (0, top)), pivot, 1.0)
+    known = Located(dict.fromkeys(named, (0, top)), pivot, 1.0)
     truth = {k: SimpleNamespace(weight=weight) for k, weight in enumerate(weights)}
     return located_by_weights(known, view.anonymous(), truth), pivot, top
 
@@ -119,16 +119,8 @@ def test_who_is_where_in_large_cohorts_is_not_worked_out_by_weights(monkeypatch)
     assert weighed([1, 2, 4, 8])[0] is None
 
 
-def test_a_sum_that_names_a_device_twice_is_not_taken_apart_by_weights():
-    search = SearchParams(max_queries=1)
-    config = SearchConfig(Fraction(1, 2), search, 512, 4, warm_start=150_000)
-    view = simulate(config, "bracketed", [10, 20_000, 90_000, 200_000], [1] * 4).view.anonymous()
-    known = Located(dict.fromkeys([1, 2, 3], (0, 1)), None, 1.0)
-    truth = {device: SimpleNamespace(weight=1) for device in (1, 2, 3)}
-    assert located_by_weights(known, view, truth) is None
-
-
-def test_weights_that_are_too_large_to_work_with_tell_nothing():
+def test_a_device_that_is_named_twice_and_weights_too_large_to_work_with_tell_nothing():
+    assert weighed([1] * 4, named=(1, 2, 3))[0] is None
     assert weighed([1, 2, 4, 2**40])[0] is None
 
 

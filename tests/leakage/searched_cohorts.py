@@ -84,11 +84,5 @@ def searched(draw, methods=("mm", "bracketed", "histogram"), smallest=1, largest
         warm_start=draw(st.one_of(st.none(), st.integers(0, grid.max_tick))),
         **({} if most is None else {"max_queries": most}),
     )
-    played = simulate(
-        config,
-        method,
-        ticks,
-        weights,
-        with_update=draw(st.booleans()),
-    )
+    played = simulate(config, method, ticks, weights, with_update=draw(st.booleans()))
     return played.view, ticks, weights

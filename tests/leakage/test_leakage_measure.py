@@ -16,7 +16,6 @@ from deltafl.sim.inspect.leakage.consequences import buckets
 from deltafl.sim.inspect.leakage.counts import bucket_counts
 from deltafl.sim.inspect.leakage.labels import probabilities
 from deltafl.sim.inspect.leakage.measure import (
-    HEAVIEST,
     Belief,
     _prior,
     measure,
@@ -188,5 +187,5 @@ def test_facts_of_a_search_that_asked_nothing():
 def test_sums_of_any_weights_are_worked_with():
     config = SearchConfig(Fraction(1, 2), SearchParams(max_queries=3), 2**40, 3)
     view = simulate(config, "bracketed", [10, 20_000, 90_000], [2**40, 2**39, 1]).view.anonymous()
-    assert _prior(view).heaviest == HEAVIEST
+    assert _prior(view).heaviest == Prior.HEAVIEST
     assert search_facts(view).queries == len(view.answers)

@@ -17,13 +17,12 @@ from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.inspect.leakage.consequences import ranks
 from deltafl.sim.inspect.leakage.labels import device_intervals
 from deltafl.sim.inspect.leakage.measure import (
-    HEAVIEST,
     RECOVERED_NATS,
     SearchFacts,
     fitted_prior,
     search_facts,
 )
-from deltafl.sim.inspect.leakage.observations import Answer, SearchView, Tail
+from deltafl.sim.inspect.leakage.observations import Answer, Prior, SearchView, Tail
 from deltafl.sim.record.transcript import Sum
 
 ATTACKED: Final = 10
@@ -215,7 +214,7 @@ def _with_weights(view: SearchView, own: Sequence[int]) -> tuple[SearchView, str
 def _weights(view: SearchView, own: Sequence[int]) -> tuple[int, ...]:
     """The weights that devices claim who have these; none where one is too large to work with."""
     weights = tuple(min(one, view.config.max_weight) for one in own)
-    return weights if max(weights, default=0) <= HEAVIEST else ()
+    return weights if max(weights, default=0) <= Prior.HEAVIEST else ()
 
 
 def _found(facts: SearchFacts, knowledge: str) -> str:

@@ -310,9 +310,6 @@ def _recovered(claims: Claims, true: Numbers, grid: LossGrid) -> float:
     return float(np.mean(right))
 
 
-HEAVIEST: Final = 1 << 14
-"""The largest weight that is reckoned with: the laws of sums of weights are worked out in full."""
-
 _SEED = 1
 _LEAST_MEAN = 2.0**-16  # nats
 _NARROWEST = 1e4  # shape: a deviation of a hundredth of the mean
@@ -378,7 +375,7 @@ def search_facts(
         time_limit: Seconds for the attack; 0 for what follows directly from the ranks, which takes
             milliseconds.
         prior: What the attacker knows of losses and weights; if None, losses of one nat on the
-            average, and weights from 1 to twice the average, or to `HEAVIEST`.
+            average, and weights from 1 to twice the average, or to `Prior.HEAVIEST`.
 
     Raises:
         SearchError: The sums contradict each other: they are those of no cohort.
@@ -446,5 +443,5 @@ def fitted_prior(view: SearchView, ticks: Sequence[int]) -> Prior:
 def _prior(view: SearchView) -> Prior:
     known = ranks(view)
     mean = known[-1].weight / max(view.devices, 1)
-    heaviest = min(max(round(2 * mean), 1), HEAVIEST)
+    heaviest = min(max(round(2 * mean), 1), Prior.HEAVIEST)
     return Prior(view.config.search.grid, lightest=1, heaviest=heaviest)

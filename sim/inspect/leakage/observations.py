@@ -9,7 +9,7 @@ integers are all that an attacker in the server's place has.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,9 @@ class Prior:
         lightest: Smallest weight n_k that a device may have.
         heaviest: Largest weight n_k.
     """
+
+    HEAVIEST: ClassVar[int] = 1 << 14
+    """The largest weight to reckon with: the laws of sums of weights are worked out in full."""
 
     grid: LossGrid
     scale: float = 0.5
