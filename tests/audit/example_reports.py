@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.collected import Findings
 from deltafl.sim.inspect.audit.facts import (
     CheckResult,
     GivenAwayFacts,
     Outcome,
-    SearchFacts,
     SingleFacts,
     SolvableFacts,
     StatisticsFacts,
@@ -25,6 +25,7 @@ from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.html import render
 from deltafl.sim.inspect.audit.inventory import Observed
 from deltafl.sim.inspect.audit.report import AuditReport
+from deltafl.sim.inspect.leakage.measure import SearchFacts
 
 DEVICES = 30
 QUERIES = 6
@@ -45,6 +46,13 @@ def finding(severity, detail="A detail.", *, of=None, **fields):
     """A finding in one place."""
     evidence = (Evidence(round=3, record=70),)
     return Finding(of or rule(severity), severity, detail, evidence, **fields)
+
+
+def ordered(findings):
+    """Findings in the order of a report."""
+    kept = Findings()
+    kept.add_all(findings)
+    return kept.sorted()
 
 
 def clean():
@@ -79,7 +87,7 @@ def clean():
         searches=tuple(_searches(60)),
         statistics=StatisticsFacts(3_412, 2.1e-4, 1e-6, 24_340_680),
         given_away=GivenAwayFacts(
-            60, 420, 0, 0, 3, 15, 7, updates=SolvableFacts(60, 60, 58, 0, 2, True, 4)
+            60, 420, 0, 0, 3, 15, 7, updates=SolvableFacts(60, 60, 0, 2, True, 4)
         ),
         not_checked=(),
         limits=(
@@ -194,7 +202,7 @@ def rich():
         sums_replayed=419,
         not_checked=tuple(f"{one.name}: {one.detail}" for one in checks[5::3]),
         checks=checks,
-        findings=tuple(findings),
+        findings=ordered(findings),
         given_away=GivenAwayFacts(
             60,
             420,
@@ -203,10 +211,10 @@ def rich():
             3,
             15,
             7,
-            SingleFacts(2, 1, 0.25, 59, 1),
-            SingleFacts(5, 9, 0.125, 20, 40),
-            SolvableFacts(60, 60, 58, 1, 4, False, 1),
-            SolvableFacts(60, 60, 58, 2, 4, False, 1),
+            SingleFacts(2, 1, 0.25, 59),
+            SingleFacts(5, 9, 0.125, 20),
+            SolvableFacts(60, 60, 1, 4, False, 1),
+            SolvableFacts(60, 60, 2, 4, False, 1),
             12.5,
             1e-5,
         ),
@@ -304,6 +312,7 @@ def _searches(rounds):
             bits=None if number == 30 else bits,
             error=0.09 * middle + float(generator.normal(0, 0.008)),
             prior_error=0.3 * middle + float(generator.normal(0, 0.02)),
+            within=None,
         )
 
 

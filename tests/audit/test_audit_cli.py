@@ -238,7 +238,14 @@ def test_a_finding_is_told_with_all_that_one_needs(monkeypatch, capsys, transcri
     places = [Evidence(3, 70), Evidence(4, 90), Evidence()]
     with_findings(monkeypatch, RULES.found("clear.values", "a loss of 1.5", places))
     out, rule = said(capsys, transcript, "--quiet", code=1).out, RULES["clear.values"]
-    for text in ("CRITICAL", "clear.values", "a loss of 1.5", *rule.texts().values()):
+    for text in (
+        "CRITICAL",
+        "clear.values",
+        "a loss of 1.5",
+        rule.title,
+        rule.consequence,
+        rule.remedy,
+    ):
         assert text in out
     assert "(round 3, record 70; round 4, record 90; the whole run)" in out
     assert "(3 places)" in out

@@ -120,10 +120,9 @@ def test_a_result_says_what_was_seen_where_and_how_bad_it_is(log):
         "name": "round 3, record 3,070",
         "fullyQualifiedName": "rounds/3/rows/3070",
     }
-    texts = RULES["shares.both-kinds"].texts()
-    assert texts["consequence"] in rule["help"]["text"]
-    assert texts["remedy"] in rule["help"]["text"]
-    assert texts["attack"] in rule["properties"]["tags"]
+    known = RULES["shares.both-kinds"]
+    assert rule["help"]["text"] == f"{known.consequence} {known.remedy}"
+    assert known.attack in rule["properties"]["tags"]
 
 
 def test_the_most_harmful_result_is_the_first(log):

@@ -9,7 +9,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.registry import quantile_method
 from deltafl.protocol.quantile.search import SearchConfig, SearchParams
 from deltafl.protocol.weighting import Weighting
-from deltafl.sim.inspect.leakage.experiment import MITIGATIONS, Mitigation
+from deltafl.sim.inspect.leakage.experiment import MITIGATIONS, Mitigation, measured
 from deltafl.sim.inspect.leakage.observations import Prior, SearchView, simulate
 from deltafl.sim.inspect.leakage.reconstruction import Reconstruction, reconstruct
 
@@ -27,13 +27,18 @@ def config_of(
     warm_start: int | None = None,
     **options: object,
 ) -> SearchConfig:
-    default = 1 if method == "plain" else quantile_method(method).default_max_queries
+    default = quantile_method(method).default_max_queries
     search = SearchParams(**{"max_queries": default, "grid": grid, **options})
     return SearchConfig(theta, search, MAX_WEIGHT, size, warm_start)
 
 
 def mitigation(name: str) -> Mitigation:
     return next(one for one in MITIGATIONS if one.name == name)
+
+
+def rows_of(plan):
+    """What is measured of every cell of a plan."""
+    return [measured(plan, cell) for cell in plan.cells()]
 
 
 def drawn(size: int, seed: int, *, equal: int | None = None) -> tuple[list[int], list[int]]:
@@ -52,7 +57,7 @@ def attacked(view: SearchView, seed: int = 0, *, starts: int = 60) -> Reconstruc
 
 
 @st.composite
-def searched(draw, methods=("mm", "bracketed", "histogram", "plain"), smallest=1, largest=9):
+def searched(draw, methods=("mm", "bracketed", "histogram"), smallest=1, largest=9):
     """A view of a search over any cohort, ties, zero weights and clipped losses included.
 
     Draws (view, ticks, weights).
@@ -77,13 +82,7 @@ def searched(draw, methods=("mm", "bracketed", "histogram", "plain"), smallest=1
         weighting=draw(st.sampled_from(list(Weighting))),
         epsilon_ticks=draw(st.sampled_from([0, 1, 7])) if method == "mm" else 0,
         warm_start=draw(st.one_of(st.none(), st.integers(0, grid.max_tick))),
-        **({} if most is None or method == "plain" else {"max_queries": most}),
+        **({} if most is None else {"max_queries": most}),
     )
-    played = simulate(
-        config,
-        method,
-        ticks,
-        weights,
-        with_update=draw(st.booleans()),
-    )
+    played = simulate(config, method, ticks, weights, with_update=draw(st.booleans()))
     return played.view, ticks, weights

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from leakage_command import command
-from searched_cohorts import mitigation
+from searched_cohorts import mitigation, rows_of
 
 from deltafl.sim.inspect.leakage import cli
 from deltafl.sim.inspect.leakage.consequences import ranks
@@ -19,7 +19,6 @@ from deltafl.sim.inspect.leakage.experiment import (
     draw_cohort,
     play,
     price,
-    run,
 )
 from deltafl.sim.parser import Parser
 
@@ -34,7 +33,7 @@ SMALL = Plan(
 
 @pytest.fixture(scope="module")
 def rows():
-    return {(row["method"], row["mitigation"]): row for row in run(SMALL)}
+    return {(row["method"], row["mitigation"]): row for row in rows_of(SMALL)}
 
 
 def test_mm_gives_small_cohorts_away_as_algorithm_2_does(rows):
@@ -68,7 +67,7 @@ def test_a_certified_search_keeps_what_algorithm_2_keeps(rows):
 
 @pytest.mark.slow
 def test_a_run_can_be_repeated(rows):
-    again = run(replace(SMALL, methods=("mm",), mitigations=(mitigation("none"),)))
+    again = rows_of(replace(SMALL, methods=("mm",), mitigations=(mitigation("none"),)))
     assert again[0] == rows["mm", "none"]
 
 
@@ -90,7 +89,7 @@ def test_every_mitigation_can_be_played():
 
 
 def test_the_price_of_a_wrong_threshold_is_the_weight_by_which_it_is_off():
-    cell = Cell(10, Weights.EQUAL, "plain", MITIGATIONS[0])
+    cell = Cell(10, Weights.EQUAL, "mm", MITIGATIONS[0])
     cohort = draw_cohort(SMALL, 10, Weights.EQUAL, 0)
     result = play(SMALL, cell, cohort, np.random.default_rng(1)).result
     assert price(SMALL, cohort, result)["rank_error"] == 0

@@ -4,16 +4,25 @@ import functools
 import itertools
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from searched_cohorts import GRID, PRIOR, attacked, config_of, drawn
 
+from deltafl.protocol.quantile.search import SearchConfig, SearchParams
 from deltafl.protocol.weighting import Weighting
 from deltafl.sim.inspect.leakage.consequences import buckets
 from deltafl.sim.inspect.leakage.counts import bucket_counts
 from deltafl.sim.inspect.leakage.labels import probabilities
-from deltafl.sim.inspect.leakage.measure import Belief, measure, order_laws, search_facts
+from deltafl.sim.inspect.leakage.measure import (
+    Belief,
+    _prior,
+    measure,
+    of_algorithm_two,
+    order_laws,
+    search_facts,
+)
 from deltafl.sim.inspect.leakage.observations import Prior, SearchView, simulate, without_search
 
 
@@ -41,8 +50,8 @@ def test_no_search_gives_nothing_away():
 
 
 def test_algorithm_2_loses_every_bit_of_every_loss():
-    ticks, weights = drawn(4, seed=1)
-    leak = leaked(simulate(config_of("plain", 4), "plain", ticks, weights).view, ticks)
+    ticks, _ = drawn(4, seed=1)
+    leak = of_algorithm_two(PRIOR, ticks)
     surprise = [-math.log2(float(PRIOR.mass(tick, tick + 1))) for tick in ticks]
     assert leak.labelled_bits == pytest.approx(np.mean(surprise), abs=0.01)
     assert (leak.error, leak.recovered, leak.labelled_recovered) == (0, 1, 1)
@@ -153,8 +162,7 @@ def test_facts_without_truth_take_only_ranks():
     assert facts.queries == len(view.answers)
     assert facts.numbers == 4 * facts.queries
     assert facts.smallest_bucket == 1
-    assert facts.error is None
-    assert facts.bits > 0
+    assert facts.bits is facts.error is facts.prior_error is None
     assert facts.threshold_low < facts.threshold_high
 
 
@@ -165,6 +173,7 @@ def test_facts_with_truth_say_how_well_the_attack_did():
     facts = search_facts(view, truth_ticks=ticks[::-1], time_limit=5)
     assert facts.error < 1e-3 < facts.prior_error
     assert facts.bits > 12
+    assert facts.within < 1e-3
 
 
 def test_facts_of_a_search_that_asked_nothing():
@@ -172,5 +181,11 @@ def test_facts_of_a_search_that_asked_nothing():
     view: SearchView = without_search(config_of("mm", 3), "mm", ticks, weights).view.anonymous()
     facts = search_facts(replace(view, tail=None))
     assert (facts.queries, facts.numbers, facts.buckets) == (0, 0, 1)
-    assert facts.bits == pytest.approx(0, abs=1e-6)
     assert (facts.threshold_low, facts.threshold_high) == (0, 32)
+
+
+def test_sums_of_any_weights_are_worked_with():
+    config = SearchConfig(Fraction(1, 2), SearchParams(max_queries=3), 2**40, 3)
+    view = simulate(config, "bracketed", [10, 20_000, 90_000], [2**40, 2**39, 1]).view.anonymous()
+    assert _prior(view).heaviest == Prior.HEAVIEST
+    assert search_facts(view).queries == len(view.answers)

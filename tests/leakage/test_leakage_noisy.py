@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from leakage_command import command
-from searched_cohorts import GRID, MAX_WEIGHT, PRIOR, drawn, mitigation
+from searched_cohorts import GRID, MAX_WEIGHT, PRIOR, drawn, mitigation, rows_of
 
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.noise import Noise
@@ -29,7 +29,6 @@ from deltafl.sim.inspect.leakage.experiment import (
     draw_cohort,
     noise_source,
     play,
-    run,
 )
 from deltafl.sim.inspect.leakage.labels import device_intervals, probabilities
 from deltafl.sim.inspect.leakage.measure import Belief, device_bits, order_bits
@@ -260,7 +259,7 @@ PLAN = Plan(methods=("noisy",), cohorts=(3,), weights=(Weights.EQUAL,), repeats=
 
 @pytest.mark.slow
 def test_rows_hold_the_price_and_what_the_noisy_answer_gives_away_alone():
-    rows = run(replace(PLAN, mitigations=MITIGATIONS, noise=(Fraction(1), Fraction(4))))
+    rows = rows_of(replace(PLAN, mitigations=MITIGATIONS, noise=(Fraction(1), Fraction(4))))
     assert [(row["method"], row["noise"], row["mitigation"]) for row in rows] == [
         ("noisy", sigma, name) for sigma in (1, 4) for name in ("none", "warm-start", "combined")
     ]
@@ -275,11 +274,11 @@ def test_noise_disturbs_no_other_stream_and_can_be_repeated():
     other = Plan(methods=("bracketed",), cohorts=(3,), weights=(Weights.EQUAL,), repeats=1)
     bare = (mitigation("none"),)
     both = replace(other, methods=("noisy", "bracketed"), mitigations=bare, noise=(Fraction(2),))
-    rows = {row["method"]: row for row in run(both)}
-    (alone,) = run(replace(other, mitigations=bare))
+    rows = {row["method"]: row for row in rows_of(both)}
+    (alone,) = rows_of(replace(other, mitigations=bare))
     assert rows["bracketed"] == alone
     assert (alone["rho"], alone["search_bits"]) == (None, None)
-    assert run(replace(both, methods=("noisy",)))[0] == rows["noisy"]
+    assert rows_of(replace(both, methods=("noisy",)))[0] == rows["noisy"]
     cohort = draw_cohort(both, 3, Weights.EQUAL, 0)
     cell = Cell(3, Weights.EQUAL, "noisy", bare[0], Fraction(2))
     answers = [

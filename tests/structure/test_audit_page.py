@@ -29,7 +29,7 @@ def test_every_attack_of_a_rule_is_on_the_page():
 
 def test_every_rule_has_its_texts_and_a_check():
     for name, rule in RULES.items():
-        for text in (rule.consequence, rule.fault.value):
+        for text in (rule.consequence, rule.remedy):
             assert text[0].isupper(), name
             assert text.endswith("."), name
         assert not rule.title.endswith("."), name

@@ -5,14 +5,14 @@ without one of the devices.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, Final
 
 import numpy as np
 
-from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.protocol.answering import OwnWork
-from deltafl.protocol.device import DeviceRound, Update
+from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.round import LostSearch
@@ -320,29 +320,6 @@ def search_in_a_small_cohort(_defended: bool) -> Loot:
     )
 
 
-@dataclass(frozen=True)
-class _InClear:
-    """A device that tells its loss and its update, as in Algorithm 2; a `Device` of a cohort."""
-
-    id: ClientId
-    own: Device
-
-    @property
-    def weight(self) -> int:
-        """n_k."""
-        return self.own.weight
-
-    def loss(self, model: Update) -> float:
-        """F_k."""
-        del model
-        return self.own.loss
-
-    def update(self, model: Update, objective: LocalObjective = PLAIN) -> Update:
-        """Δ_k."""
-        del model, objective
-        return self.own.update
-
-
 @Attack(15, "12.4", Left.NOISE)
 @told(
     "reads the losses that devices report in the published Δ-FL (Algorithm 2)",
@@ -372,7 +349,11 @@ def _in_clear(devices: Mapping[ClientId, Device]) -> list[Vector]:
     from deltafl.fl.strategies.aggregation import measure_losses  # loads torch, which takes seconds
     from deltafl.sim.cohort.simulated import cohort_of
 
-    cohort = cohort_of(_InClear(client, one) for client, one in devices.items())
+    reporting: list[Any] = [
+        SimpleNamespace(id=client, weight=one.weight, loss=lambda _, own=one: own.loss)
+        for client, one in devices.items()
+    ]
+    cohort = cohort_of(reporting)
     losses = measure_losses(cohort, np.zeros(_CONFIG.update_length, np.float32))
     return [
         DeviceRound.measured(_CONFIG, loss, weight).answer(_QUERY)

@@ -81,7 +81,8 @@ class Check(ABC):
 
     Attributes:
         name: What is checked, a short noun phrase.
-        rules: What it may find broken; no other check has these rules.
+        table: What it may find broken, as `Rules.read` takes it; no other check has these rules.
+        rules: The same as rules.
         tests: The rules that its statistical tests are about, by the first words of the tests'
             names in the budget.
         guards_record: Whether its findings mean that there may have been more in the record.
@@ -91,12 +92,17 @@ class Check(ABC):
     """
 
     name: ClassVar[str]
+    table: ClassVar[str] = ""
     rules: ClassVar[Rules]
     tests: ClassVar[Mapping[str, str]] = MappingProxyType({})
     guards_record: ClassVar[bool] = False
     needs_truth: ClassVar[bool] = False
     needs_messages: ClassVar[bool] = True
     needs_asking: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        if cls.table:
+            cls.rules = Rules.read(cls.table)
 
     def __init__(self, premises: Premises) -> None:
         self._premises = premises

@@ -1,10 +1,13 @@
 """Findings as they come, with a bound on how many are kept."""
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from deltafl.sim.inspect.audit.findings import Finding
+from deltafl.sim.inspect.audit.report import harm_of
+from deltafl.sim.inspect.audit.rules import Harm
 
 _MAX_FINDINGS: Final = 200
 """The most findings of a rule that are listed; the last one counts the others."""
@@ -26,6 +29,6 @@ class Findings:
                 kept[-1] = replace(kept[-1], count=kept[-1].count + finding.count)
 
     def sorted(self) -> tuple[Finding, ...]:
-        """All of them, the worst first; those of one rule in the order in which they came."""
-        every = [finding for kept in self._kept.values() for finding in kept]
-        return tuple(sorted(every, key=lambda finding: (-finding.severity, finding.rule)))
+        """All of them, the most harmful first; those of one rule in the order they came in."""
+        every, order = itertools.chain(*self._kept.values()), list(Harm)
+        return tuple(sorted(every, key=lambda one: (order.index(harm_of(one)), one.rule)))

@@ -5,7 +5,7 @@ Plain data: numbers, texts and tuples.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 
 class Outcome(StrEnum):
@@ -39,40 +39,6 @@ class CheckResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchFacts:
-    """What one search for the threshold gave away.
-
-    Attributes:
-        round: The round, counted from 1.
-        method: Name of the quantile method.
-        devices: Devices in it, as far as the server knows.
-        queries: Public queries that were answered.
-        numbers: Sums in the answers.
-        buckets: Intervals between pivots that hold at least one device.
-        smallest_bucket: Devices in the least crowded of them; None if the method does not count.
-        threshold_low: Loss above which the quantile is known to lie, in nats.
-        threshold_high: Loss below which it is known to lie, in nats.
-        bits: Bits per device that the search gave away about the cohort's losses, compared with
-            somebody who knows their mean and variance; None without truth.
-        error: Mean error of the reconstructed losses, in nats; None without truth.
-        prior_error: The same for a guess without the sums; None without truth.
-    """
-
-    round: int
-    method: str
-    devices: int
-    queries: int
-    numbers: int
-    buckets: int
-    smallest_bucket: int | None
-    threshold_low: float
-    threshold_high: float
-    bits: float | None
-    error: float | None
-    prior_error: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class StatisticsFacts:
     """The statistical tests of masked bytes.
 
@@ -89,9 +55,6 @@ class StatisticsFacts:
     bytes_tested: int = 0
 
 
-NOTHING_TESTED: Final = StatisticsFacts()
-
-
 @dataclass(frozen=True, slots=True)
 class SolvableFacts:
     """What follows of single devices from sums over many cohorts, if their terms stay the same.
@@ -99,7 +62,6 @@ class SolvableFacts:
     Attributes:
         sums: Released sums.
         devices: Devices in at least one of them.
-        rank: Rank of the participation matrix.
         solvable: Devices whose own term follows.
         with_coalition: Of how many honest devices it follows if some collude; at least so many.
         coalition_is_worst: Whether it is no more, whichever devices collude.
@@ -108,7 +70,6 @@ class SolvableFacts:
 
     sums: int = 0
     devices: int = 0
-    rank: int = 0
     solvable: int = 0
     with_coalition: int = 0
     coalition_is_worst: bool = True
@@ -125,14 +86,12 @@ class SingleFacts:
             cohort are.
         narrowest: Length of the narrowest such interval, in nats; None without any.
         rounds: Rounds and levels of which this was worked out.
-        left_out: Those that were too large for that.
     """
 
     passed: int = 0
     located: int = 0
     narrowest: float | None = None
     rounds: int = 0
-    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +110,8 @@ class GivenAwayFacts:
             devices are counted.
         smallest_round: The first round of such a sum; None without sums.
         single: What follows of single devices without anything else that is known.
-        with_weights: The same for a server that knows all weights; None where no truth file has
-            them.
+        with_weights: The same for a server that knows all weights, where the cohort is small; None
+            where no truth file has them. Of so many devices it follows at least.
         weights: What follows of weights, which stay the same.
         updates: What would follow of updates if they stayed the same.
         epsilon: ε of the device that was asked most, of all sums that have noise; None without any.
@@ -172,9 +131,6 @@ class GivenAwayFacts:
     updates: SolvableFacts = SolvableFacts()
     epsilon: float | None = None
     delta: float = 0.0
-
-
-NOTHING_GIVEN: Final = GivenAwayFacts()
 
 
 CheckFacts: TypeAlias = dict[str, Any]

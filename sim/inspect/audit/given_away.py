@@ -1,113 +1,55 @@
-"""Where each device's loss can lie, by the exact sums of one round over one model.
+"""Where each device's loss can lie, by the exact counts of one round over one model.
 
-A search tells how many devices lie below each of its pivots, and what they weigh; the sum of
-updates, how many passed the filter. The pivots cut the losses into intervals. A device can be in
-an interval if some way to put all devices into intervals agrees with all of these numbers. Without
-weights, devices that were in the same sums are alike. With weights, who is where follows from sums
-of subsets. That is worked out where there are few of them.
+A search tells how many devices lie below each of its pivots, and the sum of updates, how many
+passed the filter. The pivots cut the losses into intervals. A device can be in an interval if some
+way to put all devices into intervals agrees with all of these numbers. Devices that were in the
+same sums are alike; by their weights, they may be told apart (`leakage.labels`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from operator import attrgetter, le
-from typing import Final
+from collections.abc import Collection, Sequence
+from operator import attrgetter
 
 from deltafl.protocol.anonymity import Tail
 from deltafl.sim.inspect.leakage.consequences import Below, between
 
-MAX_STATES: Final = 2_000
-"""Different sums of subsets up to which weights are taken into account."""
-
-Intervals = tuple[tuple[int, int], ...]
-"""Intervals [low, high) of ticks, ascending."""
-
-_State = tuple[int, ...]
-"""Of the devices that are still to come: numbers and weights in each interval, and in the tail."""
+Interval = tuple[int, int]
+"""Ticks [low, high)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What was released of one round over one model, without noise.
+def possible(
+    rows: Sequence[Below],
+    searched: Collection[int],
+    updated: Collection[int] = (),
+    pivot: int = 0,
+    count: int = 0,
+) -> dict[int, Interval]:
+    """Of each device, the interval that holds all in which it can be.
 
-    Attributes:
+    Where devices without weight leave a number open, less may be possible.
+
+    Args:
         rows: What lies below each pivot of the search, from pivot 0 to the one above all ticks.
         searched: The devices of the search.
         updated: Those of the sum of updates, all searched; empty if it is not to be counted.
         pivot: The lowest tick that passes the filter.
         count: How many of `updated` passed.
-        weight: What these weigh, by their own weights.
     """
-
-    rows: tuple[Below, ...]
-    searched: tuple[int, ...]
-    updated: frozenset[int] = frozenset()
-    pivot: int = 0
-    count: int = 0
-    weight: int = 0
-
-    def possible(self) -> dict[int, Intervals]:
-        """Of each device, the intervals in which it can be for somebody who knows no weights.
-
-        Where devices without weight leave a number open, one of these may be impossible.
-        """
-        lost = len(self.searched) - len(self.updated)
-        failed = len(self.searched) - self.count  # or are lost
-        fewest = max(row.fewest for row in self.rows if row.pivot <= self.pivot)
-        most = min(row.most for row in self.rows if row.pivot >= self.pivot)
-        at = Below(self.pivot, 0, max(fewest, failed - lost), min(most, failed))
-        rows = sorted(
-            [at, *(row for row in self.rows if row.pivot != self.pivot)], key=attrgetter("pivot")
-        )
-        groups = {
-            True: _open(rows, self.pivot, len(self.updated), Tail(self.count, self.count)),
-            False: _open(rows, self.pivot, lost, Tail(failed - at.most, failed - at.fewest)),
-        }
-        return {device: groups[device in self.updated] for device in self.searched}
-
-    def possible_by(self, weights: Mapping[int, tuple[int, int]]) -> dict[int, Intervals] | None:
-        """The same for somebody who knows all weights; None if that is too much to work out.
-
-        Args:
-            weights: Of every device searched over, its weight in the search, and its own.
-        """
-        boxes = between(self.rows)
-        counts = bool(self.updated) and any(row.pivot == self.pivot for row in self.rows)
-        tail = (self.count, self.weight) if counts else (0, 0)
-        start = (*(box.most for box in boxes), *(box.weight for box in boxes), *tail)
-        spare = (*(box.most - box.fewest for box in boxes), *[0] * (len(boxes) + 2))
-
-        def moves(left: _State, device: int) -> Iterator[tuple[int, _State]]:
-            """What is left in all intervals and in the tail once the device is in one more."""
-            weight, own = weights[device]
-            for index, box in enumerate(boxes):
-                passes = counts and device in self.updated and box.low >= self.pivot
-                after = list(left)
-                after[index] -= 1
-                after[len(boxes) + index] -= weight
-                after[-2:] = after[-2] - passes, after[-1] - own * passes
-                if min(after) >= 0:
-                    yield index, tuple(after)
-
-        layers: list[set[_State]] = [{start}]
-        for device in self.searched:
-            layers.append({after for left in layers[-1] for _, after in moves(left, device)})
-            if len(layers[-1]) > MAX_STATES:
-                return None
-        alive = {one for one in layers[-1] if all(map(le, one, spare))}
-        found: dict[int, Intervals] = {}
-        for device, layer in zip(self.searched[::-1], layers[-2::-1], strict=True):
-            every = ((left, *move) for left in layer for move in moves(left, device))
-            leading = [(left, index) for left, index, after in every if after in alive]
-            alive = {left for left, _ in leading}
-            indices = sorted({index for _, index in leading})
-            found[device] = tuple((boxes[i].low, boxes[i].high) for i in indices)
-        return found
+    lost = len(searched) - len(updated)
+    failed = len(searched) - count  # or are lost
+    fewest = max(failed - lost, *(row.fewest for row in rows if row.pivot <= pivot))
+    most = min(failed, *(row.most for row in rows if row.pivot >= pivot))
+    others = [row for row in rows if row.pivot != pivot]
+    cut = sorted([Below(pivot, 0, fewest, most), *others], key=attrgetter("pivot"))
+    of_updated = _hull(cut, pivot, len(updated), Tail(count, count))
+    of_lost = _hull(cut, pivot, lost, Tail(failed - most, failed - fewest))
+    return {device: of_updated if device in updated else of_lost for device in searched}
 
 
-def _open(rows: Sequence[Below], pivot: int, size: int, passed: Tail) -> Intervals:
+def _hull(rows: Sequence[Below], pivot: int, size: int, passed: Tail) -> Interval:
     """Where a device of a group can be of which so many passed."""
-    return tuple(
-        (box.low, box.high)
+    open_ = [
+        box
         for box in between(rows)
         if box.most > 0 and (passed.most > 0 if box.low >= pivot else passed.fewest < size)
-    )
+    ]
+    return (open_[0].low, open_[-1].high) if open_ else (rows[0].pivot, rows[-1].pivot)

@@ -13,7 +13,7 @@ from typing import Final
 from deltafl.secagg.threat import Adversary
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.audit.findings import Severity
-from deltafl.sim.settings.given import within
+from deltafl.sim.settings.given import add_flags, within
 
 _DIGEST_BYTES: Final = 32
 
@@ -90,24 +90,30 @@ def _digest(text: str) -> bytes:
 
 
 _WITH_VALUES: Final[Mapping[str, tuple[str, str, Callable[[str], object]]]] = {
-    "truth": ("FILE", "truth.sqlite of the run", Path),
-    "data": ("FILE", "where the run's data are: none are opened because a record names them", Path),
-    "head": ("HEX", "digest that the record must end with, 64 hex digits", _digest),
-    "adversary": ("|".join(Adversary), "what the server may be", Adversary),
-    "colluding": ("SHARE", "devices that may collude with it (else 0.1)", within("[0, 1)", float)),
-    "min_cohort": (
-        "M",
-        "fewest devices in a sum, and a search (else 5 and 10)",
-        within("[2, inf)"),
+    "--html": ("FILE", "write the report as one page", Path),
+    "--sarif": ("FILE", "write the findings as SARIF 2.1.0, for code hosts and CI", Path),
+    "--truth": ("FILE", "truth.sqlite of the run", Path),
+    "--data": (
+        "FILE",
+        "where the run's data are: none are opened because a record names them",
+        Path,
     ),
-    "min_difference": ("M", "fewest devices by which sums may differ (3)", within("[1, inf)")),
-    "min_honest_tail": ("M", "fewest devices of a tail that do not collude", within("[0, inf)")),
-    "false_alarm_rate": ("P", "false alarms of all tests together (1e-6)", within("(0, 1)", float)),
+    "--head": ("HEX", "digest that the record must end with, 64 hex digits", _digest),
+    "--adversary": ("|".join(Adversary), "what the server may be", Adversary),
+    "--colluding": (
+        "SHARE",
+        "devices that may collude with it (else 0.1)",
+        within("[0, 1)", float),
+    ),
+    "--min-cohort": ("M", "fewest devices in sums, searches (else 5 and 10)", within("[2, inf)")),
+    "--min-difference": ("M", "fewest devices by which sums may differ (3)", within("[1, inf)")),
+    "--min-honest-tail": ("M", "fewest devices of a tail that do not collude", within("[0, inf)")),
+    "--false-alarms": ("P", "false alarms of all tests together (1e-6)", within("(0, 1)", float)),
 }
 _WITHOUT: Final = {
-    "sparse_if_active": "accept sparse graphs from an active server too",
-    "unverified_if_active": "accept searches from an active server too that devices cannot check",
-    "independent": "compute all sums once more, by code that nothing else shares (slow)",
+    "--sparse-if-active": "accept sparse graphs from an active server too",
+    "--unverified-if-active": "accept searches from an active server too that devices cannot check",
+    "--independent": "compute all sums once more, by code that nothing else shares (slow)",
 }
 _OTHERWISE: Final = {"limits": "--set", "false_alarm_rate": "--false-alarms"}
 
@@ -121,24 +127,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
     told = "a run directory, a folder of runs, or a record"
     parser.add_argument("source", type=Path, metavar="RUN", help=told)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page")
-    told = "write the findings as SARIF 2.1.0, for code hosts and CI"
-    parser.add_argument("--sarif", type=Path, metavar="FILE", help=told)
-    parser.add_argument(
-        "--fail-on",
-        choices=[severity.name.lower() for severity in Severity],
-        default=Severity.MEDIUM.name.lower(),
-        help="severity from which findings make the exit code 1 (medium)",
-    )
+    add_flags(parser, _WITH_VALUES)
+    levels = [severity.name.lower() for severity in Severity]
+    told = "severity from which findings make the exit code 1 (medium)"
+    parser.add_argument("--fail-on", choices=levels, default="medium", help=told)
     told = "another limit of the devices, such as policy.max_pivots=320; repeat as needed"
-    form = "policy.KEY=VALUE"
-    parser.add_argument(
-        "--set", dest="limits", action="append", default=[], metavar=form, help=told
-    )
-    for name, (metavar, told, kind) in _WITH_VALUES.items():
-        parser.add_argument(_flag(name), dest=name, metavar=metavar, help=told, type=kind)
-    for name, told in _WITHOUT.items():
-        parser.add_argument(_flag(name), dest=name, action="store_true", help=told)
+    parser.add_argument("--set", action="append", default=[], metavar="policy.KEY=VALUE", help=told)
+    for flag, told in _WITHOUT.items():
+        parser.add_argument(flag, action="store_true", help=told)
     add_json(parser)
     add_quiet(parser)
 
@@ -146,7 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def given(arguments: argparse.Namespace) -> Options:
     """What the arguments of the command say."""
     values = {one.name: getattr(arguments, one.name, None) for one in fields(Options)}
-    values["limits"] = tuple(arguments.limits)
+    values |= {"limits": tuple(arguments.set), "false_alarm_rate": arguments.false_alarms}
     return Options(**{name: value for name, value in values.items() if value is not None})
 
 

@@ -172,7 +172,6 @@ def follows(
     facts = SolvableFacts(
         sums=len(cohorts),
         devices=len(found.devices),
-        rank=found.rank,
         solvable=len(found.rounds),
         with_coalition=max(len(solve(cohorts, one).rounds) for one in [(), *tried]),
         coalition_is_worst=is_worst,

@@ -5,22 +5,20 @@ and shown without the transcript that it describes.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.facts import (
-    NOTHING_GIVEN,
-    NOTHING_TESTED,
     CheckResult,
     GivenAwayFacts,
     Outcome,
-    SearchFacts,
     StatisticsFacts,
 )
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.inventory import Observed
 from deltafl.sim.inspect.audit.rules import Harm
+from deltafl.sim.inspect.leakage.measure import SearchFacts
 
 REPORT_VERSION: Final = 4
 
@@ -42,7 +40,7 @@ class AuditReport:
         has_truth: Whether a truth file was compared.
         is_silent: Whether the record keeps sums only, so that no message was played again.
         checks: Every check and its outcome.
-        findings: What was found, worst first.
+        findings: What was found, the most harmful first.
         observed: Everything that passed through the server, by kind, in the order in which each
             kind first came.
         not_checked: What could have been checked, or is beside what is, and was not: phrases.
@@ -75,8 +73,8 @@ class AuditReport:
     sums_released: int = 0
     sums_replayed: int = 0
     searches: tuple[SearchFacts, ...] = ()
-    statistics: StatisticsFacts = NOTHING_TESTED
-    given_away: GivenAwayFacts = NOTHING_GIVEN
+    statistics: StatisticsFacts = field(default_factory=StatisticsFacts)
+    given_away: GivenAwayFacts = field(default_factory=GivenAwayFacts)
 
     @property
     def idle(self) -> list[str]:
@@ -87,12 +85,12 @@ class AuditReport:
         """The report as JSON values; each finding includes the texts of its rule, and its harm."""
         findings = [
             {
+                **asdict(RULES[one.rule]),
                 **asdict(one),
                 "severity": one.severity.name.lower(),
                 "harm": harm_of(one),
-                **RULES[one.rule].texts(),
             }
-            for one in by_harm(self.findings)
+            for one in self.findings
         ]
         return {**asdict(self), "version": REPORT_VERSION, "findings": findings}
 
@@ -106,15 +104,9 @@ def harm_of(finding: Finding) -> Harm:
     return RULES[finding.rule].harm(finding.severity)
 
 
-def by_harm(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings, the most harmful first; those of one harm in their order."""
-    order = list(Harm)
-    return sorted(findings, key=lambda finding: order.index(harm_of(finding)))
-
-
 def grouped(findings: Iterable[Finding]) -> dict[Harm, dict[str, list[Finding]]]:
-    """Findings by harm, the most harmful first, and by rule; all of a harm are of one severity."""
+    """Findings by harm and by rule, in their order; all of a harm are of one severity."""
     groups: dict[Harm, dict[str, list[Finding]]] = {}
-    for one in by_harm(findings):
+    for one in findings:
         groups.setdefault(harm_of(one), {}).setdefault(one.rule, []).append(one)
     return groups

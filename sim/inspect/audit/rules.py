@@ -17,7 +17,7 @@ MAX_PLACES: Final = 5
 
 
 class Fault(StrEnum):
-    """Who is at fault where a rule is broken; the value says what to do about it."""
+    """Who is at fault where a rule is broken; the value is the remedy."""
 
     SERVER = "Do not use this server until it is known why it did so."
     DEVICE = "Do not use this device's software until it does as the specification says."
@@ -47,31 +47,22 @@ class Rule:
 
     Attributes:
         severity: How bad it is in general to break it.
-        fault: Who breaks it.
+        remedy: What to do about it, by who breaks it.
         attack: The number of the attack of docs/audit.md that it corresponds to, such as "A5".
         title: What was found, a short noun phrase.
         consequence: What follows from it, in sentences.
     """
 
     severity: Severity
-    fault: Fault
+    remedy: Fault
     attack: str
     title: str
     consequence: str
 
     def harm(self, severity: Severity) -> Harm:
         """What a finding of this rule comes to, by its severity."""
-        is_false = severity is Severity.HIGH and self.fault is Fault.RECORD
+        is_false = severity is Severity.HIGH and self.remedy is Fault.RECORD
         return Harm.RECORD if is_false else Harm[severity.name]
-
-    def texts(self) -> dict[str, str]:
-        """What it says to people, by name."""
-        return {
-            "title": self.title,
-            "consequence": self.consequence,
-            "remedy": self.fault.value,
-            "attack": self.attack,
-        }
 
 
 class Rules(dict[str, Rule]):

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
 from deltafl.sim.inspect.audit.html.verdict import verdict
-from deltafl.sim.inspect.audit.report import AuditReport, by_harm, harm_of
+from deltafl.sim.inspect.audit.report import AuditReport, harm_of
 from deltafl.sim.visible import visible
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -33,8 +33,7 @@ def to_sarif(*reports: AuditReport) -> str:
 
 
 def _run(report: AuditReport) -> dict[str, object]:
-    findings = by_harm(report.findings)
-    rules = list(dict.fromkeys(finding.rule for finding in findings))
+    rules = list(dict.fromkeys(finding.rule for finding in report.findings))
     driver = {
         "name": "deltafl audit",
         "version": metadata.version("deltafl"),
@@ -48,22 +47,22 @@ def _run(report: AuditReport) -> dict[str, object]:
         "invocations": [
             {"executionSuccessful": True, "toolExecutionNotifications": unchecked},
         ],
-        "results": [_result(one, rules.index(one.rule), report) for one in findings],
+        "results": [_result(one, rules.index(one.rule), report) for one in report.findings],
         "properties": {"verdict": reached.sentence, "coverage": reached.coverage},
     }
 
 
 def _rule(rule: str) -> dict[str, object]:
-    about, texts = RULES[rule], RULES[rule].texts()
+    about = RULES[rule]
     return {
         "id": rule,
         "shortDescription": _text(about.title),
         "fullDescription": _text(about.consequence),
-        "help": _text(f"{about.consequence} {texts['remedy']}"),
+        "help": _text(f"{about.consequence} {about.remedy}"),
         "defaultConfiguration": {"level": _LEVELS[about.severity]},
         "properties": {
             "security-severity": _SECURITY[about.severity],
-            "tags": ["security", texts["attack"]],
+            "tags": ["security", about.attack],
         },
     }
 

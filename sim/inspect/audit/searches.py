@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from deltafl.protocol.errors import SearchError
@@ -11,22 +11,25 @@ from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.summing import SlotSum
-from deltafl.sim.inspect.audit.facts import SearchFacts
-from deltafl.sim.inspect.audit.given_away import Counted
+from deltafl.sim.inspect.audit.given_away import Interval, possible
 from deltafl.sim.inspect.audit.session_log import Level
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
 from deltafl.sim.inspect.leakage.consequences import ranks
+from deltafl.sim.inspect.leakage.labels import device_intervals
 from deltafl.sim.inspect.leakage.measure import (
     RECOVERED_NATS,
-    LeakageFacts,
+    SearchFacts,
     fitted_prior,
     search_facts,
 )
-from deltafl.sim.inspect.leakage.observations import Answer, SearchView, Tail
+from deltafl.sim.inspect.leakage.observations import Answer, Prior, SearchView, Tail
 from deltafl.sim.record.transcript import Sum
 
 ATTACKED: Final = 10
 """Devices of the largest cohort whose sums of `mm` are attacked."""
+
+WEIGHED: Final = 20
+"""Devices of the largest cohort of which it is worked out who can be where by all weights."""
 
 BY_THE_SUMS: Final = "by the sums alone"
 """Where losses follow for a server that knows nothing else."""
@@ -91,17 +94,55 @@ def view_of(level: Level, again: Learnt) -> SearchView | None:
     return SearchView(config.method, config.search_config, len(devices), tuple(answers), None, tail)
 
 
-def counted(view: SearchView, level: Level) -> Counted | None:
-    """What was counted in a search and an update; None where its sums contradict each other."""
+class Located(NamedTuple):
+    """Where the losses of a round and level can be.
+
+    Attributes:
+        losses: Of each device, the interval of ticks [low, high) that its loss is in.
+        pivot: The lowest tick that passes; None where it is not known how many did.
+        tick: The length of a tick, in nats.
+    """
+
+    losses: Mapping[int, Interval]
+    pivot: int | None
+    tick: float
+
+
+def located(view: SearchView, level: Level) -> Located | None:
+    """Where losses are, for a server that knows no weights; None where sums contradict each other.
+
+    Devices that were in the same sums are alike.
+    """
     devices, update, tail = searched(level), update_of(level), tail_of(level)
+    tick = 2.0**-view.config.search.grid.resolution_bits
     try:
         rows = ranks(view)
     except SearchError:
         return None
     updated = frozenset(() if update is None else update.contributors.tolist())
     if tail is None or tail.pivot > rows[-1].pivot or not updated <= set(devices):
-        return Counted(rows, devices)
-    return Counted(rows, devices, updated, tail.pivot, tail.count, tail.weight)
+        return Located(possible(rows, devices), None, tick)
+    return Located(possible(rows, devices, updated, tail.pivot, tail.count), tail.pivot, tick)
+
+
+def located_by_weights(known: Located, view: SearchView, truth: TruthOfRound) -> Located | None:
+    """The same for a server that knows all weights, too; None where that takes too long.
+
+    Args:
+        known: Where they are without.
+        view: The search.
+        truth: What its devices had to hide.
+    """
+    weights = _weights(view, [truth[one].weight for one in known.losses])
+    if view.devices > WEIGHED or len(weights) != view.devices:
+        return None
+    try:
+        by_weights = device_intervals(replace(view, weights=weights))
+    except SearchError:
+        return None
+    both = zip(known.losses.items(), by_weights, strict=True)
+    narrowed = {one: (max(a, low), min(b, high)) for (one, (a, b)), (low, high) in both}
+    return known._replace(losses=narrowed)
 
 
 class Attacked(NamedTuple):
@@ -138,7 +179,7 @@ def attack(
         None where the sums contradict one another.
     """
     known = [truth[device] for device in devices] if truth.keys() >= set(devices) else []
-    ticks = [view.config.search.grid.tick(one.loss)[0] for one in known] or None
+    ticks = [view.config.search.grid.tick(one.loss)[0] for one in known]
     seconds = _SECONDS if view.method == "mm" and view.devices <= ATTACKED else 0.0
     try:
         prior = fitted_prior(view, ticks) if ticks else None
@@ -149,13 +190,7 @@ def attack(
             found = _found(search_facts(weighed[0], prior=prior, time_limit=seconds), weighed[1])
     except SearchError:
         return None
-    told = asdict(facts)
-    del told["exact"], told["within"]
-    if len(set(ticks or ())) <= 1:
-        # A forecast is scored against the truth; where all losses are one, nothing was to forecast.
-        told["bits"] = None
-    shown = SearchFacts(round_number, view.method, view.devices, **told)
-    return Attacked(shown, found, bool(seconds) and weighed is None)
+    return Attacked(replace(facts, round=round_number), found, bool(seconds) and weighed is None)
 
 
 def _with_weights(view: SearchView, own: Sequence[int]) -> tuple[SearchView, str] | None:
@@ -168,14 +203,20 @@ def _with_weights(view: SearchView, own: Sequence[int]) -> tuple[SearchView, str
     if view.config.search.weighting is Weighting.EQUAL and ranks(view)[-1].weight == view.devices:
         # each counts 1; what it weighs in the update is not known, so the tail says nothing more
         return replace(view, weights=(1,) * view.devices, tail=None), BY_THE_SUMS
+    weights = _weights(view, own)
+    return (replace(view, weights=weights), "with the weights") if weights else None
+
+
+def _weights(view: SearchView, own: Sequence[int]) -> tuple[int, ...]:
+    """The weights that devices claim who have these; none where one is too large to work with."""
     weights = tuple(min(one, view.config.max_weight) for one in own)
-    return (replace(view, weights=weights), "with the weights") if own else None
+    return weights if max(weights, default=0) <= Prior.HEAVIEST else ()
 
 
-def _found(facts: LeakageFacts, knowledge: str) -> str:
+def _found(facts: SearchFacts, knowledge: str) -> str:
     """How all losses follow; "" if they do not, or are all the same, as of an untrained model."""
-    if facts.buckets <= 1 or not (facts.exact or facts.within <= RECOVERED_NATS):
+    within = facts.within
+    if facts.buckets <= 1 or within is None or within > RECOVERED_NATS:
         return ""
-    within = 0.0 if facts.exact else facts.within
     how = "to the tick" if within < 2**-30 else f"to within {within:.1g} nats"
     return f"{how}, {knowledge}"

@@ -63,12 +63,12 @@ def _report(report: AuditReport) -> Iterator[str]:
 
 
 def _of_a_rule(findings: Sequence[Finding]) -> Iterator[str]:
-    first, texts = findings[0], RULES[findings[0].rule].texts()
+    first, rule = findings[0], RULES[findings[0].rule]
     places = sum(one.count for one in findings)
     more = f" ({places} places)" if places > 1 else ""
-    title = f"{first.rule}: {texts['title']}{more}"
-    yield f"{first.severity.name:<8} {title}  [{texts['attack']}]"
-    yield f"         {texts['consequence']} {texts['remedy']}"
+    title = f"{first.rule}: {rule.title}{more}"
+    yield f"{first.severity.name:<8} {title}  [{rule.attack}]"
+    yield f"         {rule.consequence} {rule.remedy}"
     for finding in findings[:_SHOWN]:
         yield f"       - {finding.detail} ({'; '.join(map(str, finding.evidence[:_PLACES]))})"
     if left := len(findings[_SHOWN:]):

@@ -28,7 +28,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom, norm
+from scipy.stats import binom, foldnorm, norm
 
 from deltafl.fl.cohort import CohortView, SecureRoundResult
 from deltafl.fl.errors import DataError
@@ -370,12 +370,8 @@ def guesses_to_make(signal: float, num_canaries: int, delta: float) -> int:
 
     def expected(share: float) -> tuple[float, int]:
         num_guesses = max(int(num_canaries * share), 1)
-        low, high = 0.0, signal + 9.0
-        for _ in range(_HALVINGS):  # the distance from zero beyond which this share lies
-            middle = (low + high) / 2
-            beyond = norm.sf(middle - signal) + norm.sf(middle + signal)
-            low, high = (middle, high) if beyond > share else (low, middle)
-        right = norm.sf(low - signal) / (norm.sf(low - signal) + norm.sf(low + signal))
+        least = foldnorm.isf(share, signal)  # the distance from zero beyond which this share lies
+        right = float(norm.sf(least - signal)) / share
         bound = epsilon_at_least(int(num_guesses * right), num_guesses, num_canaries, delta)
         return bound, num_guesses
 

@@ -2,8 +2,9 @@
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from fractions import Fraction
 from typing import Final, TypeVar
 
@@ -71,16 +72,16 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    names = [one.name for one in MITIGATIONS]
-    width = max(map(len, names))
-    listed = "\n".join(f"  {one.name:<{width}}  {one.text}" for one in MITIGATIONS)
+    tried, weights = {one.name: one for one in MITIGATIONS}, {one.value: one for one in Weights}
+    methods, width = {one: one for one in METHODS}, max(map(len, tried))
+    listed = "\n".join(f"  {name:<{width}}  {one.text}" for name, one in tried.items())
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOGUE.format(mitigations=listed)
     for flag, metavar, kind, usual, told in (
-        ("--methods", "all|LIST", _some_of(METHODS), "all", f"some of {', '.join(METHODS)}"),
+        ("--methods", "all|LIST", _some_of(methods), "all", f"some of {', '.join(METHODS)}"),
         ("--cohort", "LIST", _several(within("[1, 1000]")), "3,5,10,30,100", "devices"),
-        ("--mitigations", "all|none|LIST", _some_of(names), "all", _TRIED),
-        ("--weights", "all|LIST", _some_of(list(Weights)), "all", f"some of {', '.join(Weights)}"),
+        ("--mitigations", "all|none|LIST", _some_of(tried), "all", _TRIED),
+        ("--weights", "all|LIST", _some_of(weights), "all", f"some of {', '.join(Weights)}"),
         ("--noise", "LIST", _several(_sigma), "1,2,4", _OF_NOISE),
         ("--theta", "θ", _level, "0.5", "conformity level"),
         ("--seed", "S", within("[0, inf)"), 1, "of cohorts and starts"),
@@ -108,17 +109,8 @@ def main(options: argparse.Namespace) -> int:
 
 def plan_of(options: argparse.Namespace) -> Plan:
     """The plan that these arguments ask for."""
-    wanted = {MITIGATIONS[0].name, *options.mitigations}
-    return Plan(
-        methods=options.methods,
-        cohorts=options.cohort,
-        mitigations=tuple(one for one in MITIGATIONS if one.name in wanted),
-        weights=tuple(map(Weights, options.weights)),
-        theta=options.theta,
-        seed=options.seed,
-        repeats=options.repeats,
-        noise=options.noise,
-    )
+    asked = {one.name: getattr(options, one.name, None) for one in fields(Plan)}
+    return Plan(**{**asked, "cohorts": options.cohort})
 
 
 def _several(convert: Callable[[str], _Part]) -> Callable[[str], tuple[_Part, ...]]:
@@ -133,18 +125,18 @@ def _several(convert: Callable[[str], _Part]) -> Callable[[str], tuple[_Part, ..
     return read
 
 
-def _some_of(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    """A type for `argparse`: all of these names, or some, in their order."""
+def _some_of(known: Mapping[str, _Part]) -> Callable[[str], tuple[_Part, ...]]:
+    """A type for `argparse`: what has all of these names, or some, in their order."""
 
-    def known(name: str) -> str:
-        if name not in names:
-            told = f"unknown {name!r}; choose from {', '.join(names)}, or all{meant(name, names)}"
+    def named(name: str) -> _Part:
+        if name not in known:
+            told = f"unknown {name!r}; choose from {', '.join(known)}, or all{meant(name, known)}"
             raise argparse.ArgumentTypeError(told)
-        return name
+        return known[name]
 
-    def read(text: str) -> tuple[str, ...]:
-        wanted = names if text == "all" else _several(known)(text)
-        return tuple(name for name in names if name in wanted)
+    def read(text: str) -> tuple[_Part, ...]:
+        wanted = known.values() if text == "all" else _several(named)(text)
+        return tuple(one for one in known.values() if one in wanted)
 
     return read
 

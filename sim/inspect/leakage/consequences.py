@@ -16,7 +16,7 @@ from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.narrowing import BracketSearch
 from deltafl.protocol.quantile.registry import NOISY, quantile_method
 from deltafl.protocol.weighting import Weighting
-from deltafl.sim.inspect.leakage.observations import PLAIN, SearchView
+from deltafl.sim.inspect.leakage.observations import SearchView
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,9 @@ def ranks(view: SearchView) -> tuple[Below, ...]:
         SearchError: The sums contradict each other: no cohort of honest devices gives them.
     """
     top = view.config.search.grid.top_pivot
-    if view.losses is not None:
-        return _ranks_in_clear(view)
     found: dict[int, Below] = {}
     total = None
-    if view.method not in (PLAIN, NOISY) and view.answers:
+    if view.method != NOISY and view.answers:
         num_pivots = len(view.answers[0].pivots) if view.method == "histogram" else None
         search = quantile_method(view.method, num_pivots=num_pivots).start(view.config)
         assert isinstance(search, BracketSearch)  # noqa: S101 - for mypy: every method's is one
@@ -100,11 +98,8 @@ def buckets(view: SearchView) -> tuple[Bucket, ...]:
     Raises:
         SearchError: The sums contradict each other.
     """
-    found = between(ranks(view))
-    weights = view.search_weights
-    if weights is None or view.losses is not None:
-        return found
-    return tuple(_refined(bucket, weights) for bucket in found)
+    found, weights = between(ranks(view)), view.search_weights
+    return found if weights is None else tuple(_refined(bucket, weights) for bucket in found)
 
 
 def between(rows: Sequence[Below]) -> tuple[Bucket, ...]:
@@ -148,23 +143,10 @@ def threshold_interval(view: SearchView) -> tuple[int, int]:
     """
     known = ranks(view)
     wanted = (1 - view.config.theta) * known[-1].weight
-    if not wanted or (not view.answers and view.losses is None):
+    if not wanted or not view.answers:
         return 0, view.config.search.grid.top_pivot
     low = max(rank.pivot for rank in known if rank.weight < wanted)
     return low, min(rank.pivot for rank in known if rank.weight >= wanted)
-
-
-def _ranks_in_clear(view: SearchView) -> tuple[Below, ...]:
-    assert view.losses is not None  # noqa: S101 - for mypy
-    assert view.weights is not None  # noqa: S101 - told together with the losses
-    top = view.config.search.grid.top_pivot
-    pairs = list(zip(view.losses, view.weights, strict=True))
-    pivots = {0, top} | {pivot for tick in view.losses for pivot in (tick, tick + 1)}
-    rows = []
-    for pivot in sorted(pivots):
-        below = [weight for tick, weight in pairs if tick < pivot]
-        rows.append(Below(pivot, sum(below), len(below), len(below)))
-    return tuple(rows)
 
 
 def _refined(bucket: Bucket, weights: Sequence[int]) -> Bucket:

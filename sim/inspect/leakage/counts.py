@@ -94,12 +94,14 @@ def bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
     Raises:
         SearchError: The sums contradict each other.
     """
+    from scipy import special  # not for the help of the command
+
     found = buckets(view)
     sums = _SumOfWeights(_weight_law(view, prior))
     size = view.devices + 1
     local = np.full((len(found), size), -np.inf)
     masses = prior.mass([b.low for b in found], [b.high for b in found])
-    factorials = log_factorials(view.devices)
+    factorials = special.gammaln(np.arange(size) + 1)
     for index, bucket in enumerate(found):
         most = min(bucket.most, view.devices)
         for count in range(max(bucket.fewest, 0), most + 1):
@@ -135,11 +137,6 @@ def chain(local: Numbers, pin: tuple[int, int] | None = None) -> Numbers:
         if pin is not None and pin[0] == index:
             rows[-1] = np.where(np.arange(size) == pin[1], rows[-1], -np.inf)
     return np.array(rows)
-
-
-def log_factorials(largest: int) -> Numbers:
-    """Log c! for c from 0 to this number."""
-    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, largest + 1)))])
 
 
 def _log_convolve(first: Numbers, second: Numbers) -> Numbers:
@@ -210,6 +207,8 @@ def noisy_bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
     Raises:
         SearchError: The sums contradict each other.
     """
+    from scipy import special
+
     assert view.noise is not None  # noqa: S101 - for mypy: no answer of `noisy` without
     (answer,) = view.answers
     if answer.sums["count"] != (view.devices,):
@@ -221,7 +220,7 @@ def noisy_bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
         raise SearchError(f"{in_tail} of {view.devices} devices can not be in the tail")
     out_of_tail = view.devices - in_tail
     numbers = np.arange(view.devices + 1)
-    factorials = log_factorials(view.devices)
+    factorials = special.gammaln(numbers + 1)
     scale = 2.0**-view.noise.resolution_bits
     variance = float(view.noise.variance)
     found: list[Bucket] = []

@@ -25,12 +25,11 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS, default_max_queries
-from deltafl.protocol.quantile.search import SearchConfig, SearchParams, SearchResult
+from deltafl.protocol.quantile.search import Ended, SearchConfig, SearchParams, SearchResult
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import Randomness, SeededRandomness, system_randomness
-from deltafl.sim.inspect.leakage.measure import Belief, bits_of_counts, measure
+from deltafl.sim.inspect.leakage.measure import Belief, bits_of_counts, measure, of_algorithm_two
 from deltafl.sim.inspect.leakage.observations import (
-    PLAIN,
     Prior,
     Simulated,
     simulate,
@@ -44,6 +43,9 @@ Record: TypeAlias = dict[str, str | int | float | None]
 
 Columns: TypeAlias = dict[str, float | None]
 """Those that are measured."""
+
+PLAIN: Final = "plain"
+"""Algorithm 2, in which every device reports its loss."""
 
 METHODS: Final = (PLAIN, *QUANTILE_METHODS, NOISY)
 """Every way to find the threshold, from Algorithm 2 on."""
@@ -84,7 +86,7 @@ class Mitigation:
         """Whether it changes anything about searches by this method over so many devices."""
         if self.name == "min-cohort" and cohort >= self.min_cohort:
             return False
-        if method == "plain":
+        if method == PLAIN:
             return self.name == NONE
         if method == NOISY:
             return self.name in _ABOUT_NOISY
@@ -173,10 +175,9 @@ class Plan:
         against = Weights.KNOWN if Weights.KNOWN in self.weights else self.weights[0]
         for cohort, weights, method in itertools.product(self.cohorts, self.weights, self.methods):
             noises = self.noise if method == NOISY else (None,)
-            for noise, one in itertools.product(noises, self.mitigations):
-                if one.name != NONE and weights is not against:
-                    continue
-                if one.applies_to(method, cohort):
+            for noise, one in itertools.product(noises, MITIGATIONS):
+                is_tried = one in self.mitigations and weights is against
+                if (is_tried or one.name == NONE) and one.applies_to(method, cohort):
                     yield Cell(cohort, weights, method, one, noise)
 
 
@@ -219,11 +220,6 @@ class Cohort(NamedTuple):
 
     losses: tuple[float, ...]
     weights: tuple[int, ...]
-
-
-def run(plan: Plan) -> list[Record]:
-    """Measure every cell of a plan: a row for each."""
-    return [measured(plan, cell) for cell in plan.cells()]
 
 
 def draw_cohort(plan: Plan, size: int, weights: Weights, repeat: int) -> Cohort:
@@ -274,12 +270,9 @@ def search_config(plan: Plan, cell: Cell, warm_start: int | None = None) -> Sear
     """The configuration of a cell's searches."""
     one = cell.mitigation
     grid = LossGrid() if one.resolution_bits is None else LossGrid(one.resolution_bits)
-    queries = 1
-    if cell.method != PLAIN:
-        queries = one.max_queries or default_max_queries(cell.method)
     epsilon = one.epsilon if cell.method == "mm" else 0.0
     search = SearchParams(
-        max_queries=queries,
+        max_queries=one.max_queries or default_max_queries(cell.method),
         grid=grid,
         weighting=Weighting.EQUAL if cell.method == NOISY else one.weighting,
         epsilon_ticks=round(epsilon * 2**grid.resolution_bits),
@@ -336,10 +329,12 @@ def measured(plan: Plan, cell: Cell) -> Record:
 def _search(plan: Plan, cell: Cell, repeat: int, draw: int) -> Columns:
     """Play one search of a cell, attack it, and compare with the truth."""
     cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
+    if cell.method == PLAIN:
+        return _in_clear(plan, cohort)
     generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 1])
     played = play(plan, cell, cohort, generator, noise_source(plan, cell.cohort, repeat, draw))
     view = played.view
-    if cell.weights is Weights.UNKNOWN and view.losses is None:
+    if cell.weights is Weights.UNKNOWN:
         view = view.anonymous()
     grid = view.config.search.grid
     prior = Prior(grid)
@@ -354,6 +349,20 @@ def _search(plan: Plan, cell: Cell, repeat: int, draw: int) -> Columns:
         **price(plan, cohort, played.result),
         "search_bits": bits,
         "search_labelled_bits": labelled_bits,
+    }
+
+
+def _in_clear(plan: Plan, cohort: Cohort) -> Columns:
+    """What Algorithm 2 tells the server, and keeps."""
+    grid = LossGrid()
+    ticks = [grid.tick(loss)[0] for loss in cohort.losses]
+    eta = grid.tick(_algorithm_two(cohort, plan.theta))[0]
+    return {
+        **of_algorithm_two(Prior(grid), ticks)._asdict(),
+        "exact": True,
+        **price(plan, cohort, SearchResult(grid, 2 * eta, 0, True, Ended.EXACT, 1)),
+        "search_bits": None,
+        "search_labelled_bits": None,
     }
 
 

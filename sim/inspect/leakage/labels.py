@@ -51,7 +51,7 @@ def puzzles(view: SearchView) -> tuple[Puzzle, ...]:
     Raises:
         SearchError: The sums contradict each other.
     """
-    if view.weights is None or view.search_weights is None or view.losses is not None:
+    if view.weights is None or view.search_weights is None:
         return ()
     search = Puzzle(buckets(view), ranks(view), view.search_weights)
     if view.tail is None or view.config.search.weighting is Weighting.SAMPLES:
@@ -76,11 +76,6 @@ def candidates(view: SearchView) -> tuple[tuple[int, ...], ...]:
         SearchError: No device fits anywhere: the weights are not those of this search.
     """
     found = buckets(view)
-    if view.losses is not None:
-        return tuple(
-            tuple(i for i, bucket in enumerate(found) if bucket.low <= tick < bucket.high)
-            for tick in view.losses
-        )
     possible = np.zeros((view.devices, len(found)), dtype=bool)
     possible[:] = [bucket.most > 0 for bucket in found]
     for puzzle in puzzles(view):
@@ -184,10 +179,6 @@ def probabilities(view: SearchView, counts: BucketCounts, prior: Prior) -> Numbe
     found = counts.buckets
     expected = np.array([_expected(counts, index) for index in range(len(found))])
     table = np.tile(expected / view.devices, (view.devices, 1))
-    if view.losses is not None:
-        for device, (place,) in enumerate(candidates(view)):
-            table[device] = np.arange(len(found)) == place
-        return table
     for puzzle in puzzles(view):
         if len(set(puzzle.weights)) == 1:
             continue

@@ -253,19 +253,40 @@ def measure(belief: Belief, truth: Sequence[int]) -> Leakage:
     )
 
 
+def of_algorithm_two(prior: Prior, truth: Sequence[int]) -> Leakage:
+    """What a server learns that is told every loss, with its device."""
+    known = np.ones(len(truth))
+    return Leakage(
+        bits=_gain(known, _order_before(prior, truth)),
+        labelled_bits=_gain(known, _devices_before(prior, truth)),
+        error=0.0,
+        prior_error=_error(_expected_order(prior, len(truth)), truth, prior.grid),
+        recovered=1.0,
+        labelled_recovered=1.0,
+    )
+
+
 def order_bits(belief: Belief, truth: Sequence[int]) -> float:
     """Unlabelled bits per device."""
-    ticks = sorted(truth)
-    after = np.diagonal(belief.of_order(ticks))
-    size, top = len(ticks), belief.prior.grid.top_pivot
-    before = np.diagonal(order_laws(belief.prior, 0, top, np.array(ticks, dtype=float))(size))
-    return _gain(after, before)
+    after = np.diagonal(belief.of_order(sorted(truth)))
+    return _gain(after, _order_before(belief.prior, truth))
 
 
 def device_bits(belief: Belief, truth: Sequence[int]) -> float:
     """Labelled bits per device."""
+    return _gain(belief.of_devices(truth), _devices_before(belief.prior, truth))
+
+
+def _order_before(prior: Prior, truth: Sequence[int]) -> Numbers:
+    """The probability of each of the sorted losses before a search, shape (m,)."""
+    law = order_laws(prior, 0, prior.grid.top_pivot, np.sort(truth).astype(float))
+    return np.diagonal(law(len(truth)))
+
+
+def _devices_before(prior: Prior, truth: Sequence[int]) -> Numbers:
+    """The probability of each device's loss before a search, shape (m,)."""
     ticks = np.array(truth, dtype=float)
-    return _gain(belief.of_devices(truth), belief.prior.mass(ticks, ticks + 1))
+    return prior.mass(ticks, ticks + 1)
 
 
 def _gain(after: Numbers, before: Numbers) -> float:
@@ -295,26 +316,29 @@ _NARROWEST = 1e4  # shape: a deviation of a hundredth of the mean
 
 
 @dataclass(frozen=True, slots=True)
-class LeakageFacts:
-    """The figures of `deltafl.sim.inspect.audit.report.SearchFacts` that follow from a view.
+class SearchFacts:
+    """What one search for the threshold gave away.
 
     Attributes:
+        method: Name of the quantile method.
+        devices: Devices in it, as far as the server knows.
         queries: Public queries that were answered.
         numbers: Sums that the answers consist of.
         buckets: Intervals between pivots that hold at least one device.
         smallest_bucket: Devices in the least crowded of them; None if that is not known.
         threshold_low: Loss above which the quantile is known to lie, in nats.
         threshold_high: Loss below which it is known to lie, in nats.
-        bits: Unlabelled bits given away per device. They are computed at the true losses if these
-            are known, and otherwise at the attacker's best guess, which flatters the attacker.
-            None without devices.
+        bits: Bits per device that the search gave away about the sorted losses; None without truth,
+            and where all true losses are one: then there was nothing to forecast.
         error: Mean error of the reconstructed losses, in nats; None without truth.
         prior_error: The same for a guess without the sums; None without truth.
-        exact: Whether the attack found every loss to the tick.
         within: Within how many nats the attacker knows every loss, by the attack or because all in
-            an interval of the ranks are that close; infinite where there is one that it does not.
+            an interval of the ranks are that close; None where there is one that it does not know.
+        round: The round of a record, counted from 1; 0 where there is none.
     """
 
+    method: str
+    devices: int
     queries: int
     numbers: int
     buckets: int
@@ -324,8 +348,8 @@ class LeakageFacts:
     bits: float | None
     error: float | None
     prior_error: float | None
-    exact: bool
-    within: float
+    within: float | None
+    round: int = 0
 
 
 def bits_of_counts(view: SearchView, prior: Prior, truth: Sequence[int]) -> tuple[float, float]:
@@ -339,19 +363,19 @@ def bits_of_counts(view: SearchView, prior: Prior, truth: Sequence[int]) -> tupl
 def search_facts(
     view: SearchView,
     *,
-    truth_ticks: Sequence[int] | None = None,
+    truth_ticks: Sequence[int] = (),
     time_limit: float = 0.0,
     prior: Prior | None = None,
-) -> LeakageFacts:
+) -> SearchFacts:
     """Compute the figures of one search.
 
     Args:
         view: What the server saw.
-        truth_ticks: Every device's loss on the grid, where it is known; in any order.
+        truth_ticks: Every device's loss on the grid, where they are known; in any order.
         time_limit: Seconds for the attack; 0 for what follows directly from the ranks, which takes
             milliseconds.
         prior: What the attacker knows of losses and weights; if None, losses of one nat on the
-            average, and weights from nothing to twice the average.
+            average, and weights from 1 to twice the average, or to `Prior.HEAVIEST`.
 
     Raises:
         SearchError: The sums contradict each other: they are those of no cohort.
@@ -360,46 +384,44 @@ def search_facts(
     prior = prior or _prior(view)
     counts = infer_counts(view, prior)
     found = from_ranks(counts, prior)[0]
-    if time_limit > 0 or view.losses is not None:
+    if time_limit > 0:
         found = reconstruct(view, prior, np.random.default_rng(_SEED), time_limit=time_limit)
-    nobody = np.zeros((view.devices, len(counts.buckets)))  # devices are not told apart here
-    belief = Belief(view, prior, counts, nobody, found)
-    error = prior_error = None
-    if truth_ticks is not None and len(truth_ticks) == view.devices:
-        assumed = list(truth_ticks)
+    bits = error = prior_error = None
+    if truth_ticks:
+        nobody = np.zeros((view.devices, len(counts.buckets)))  # devices are not told apart here
+        belief = Belief(view, prior, counts, nobody, found)
+        bits = order_bits(belief, truth_ticks) if len(set(truth_ticks)) > 1 else None
         sides = found.sorted_ticks, _expected_order(prior, view.devices)
         error, prior_error = (_error(side, truth_ticks, grid) for side in sides)
-    else:
-        guess = np.clip(np.rint(found.sorted_ticks), 0, grid.max_tick)
-        assumed = guess.astype(int).tolist()
     held = [bucket for bucket in buckets(view) if bucket.weight > 0 or bucket.fewest > 0]
     are_counted = all(bucket.fewest == bucket.most for bucket in held)
     low, high = threshold_interval(view)
-    return LeakageFacts(
+    return SearchFacts(
+        method=view.method,
+        devices=view.devices,
         queries=len(view.answers),
         numbers=sum(len(sums) for answer in view.answers for sums in answer.sums.values()),
         buckets=len(held),
         smallest_bucket=min((b.fewest for b in held), default=None) if are_counted else None,
         threshold_low=max(grid.value(Fraction(2 * low - 1, 2)), 0.0),
         threshold_high=min(grid.value(Fraction(2 * high - 1, 2)), float(grid.bound)),
-        bits=order_bits(belief, assumed) if view.devices else None,
+        bits=bits,
         error=error,
         prior_error=prior_error,
-        exact=found.exact,
-        within=_within(counts, found) * 2.0**-grid.resolution_bits,
+        within=0.0 if found.exact else _within(counts, found, 2.0**-grid.resolution_bits),
     )
 
 
-def _within(counts: BucketCounts, found: Reconstruction) -> float:
-    """Within how many ticks every loss is known."""
-    if not counts.are_known or not len(found.sorted_radius):
-        return math.inf
+def _within(counts: BucketCounts, found: Reconstruction, tick: float) -> float | None:
+    """Within how many nats every loss is known, of ticks of this length; None where one is not."""
+    if not counts.are_known or not counts.devices:
+        return None
     half_widths = [
         (bucket.high - bucket.low - 1) / 2
         for bucket, count in zip(counts.buckets, counts.likeliest(), strict=True)
         for _ in range(count)
     ]
-    return float(np.minimum(found.sorted_radius, half_widths).max())
+    return float(np.minimum(found.sorted_radius, half_widths).max()) * tick
 
 
 def fitted_prior(view: SearchView, ticks: Sequence[int]) -> Prior:
@@ -421,4 +443,5 @@ def fitted_prior(view: SearchView, ticks: Sequence[int]) -> Prior:
 def _prior(view: SearchView) -> Prior:
     known = ranks(view)
     mean = known[-1].weight / max(view.devices, 1)
-    return Prior(view.config.search.grid, lightest=1, heaviest=max(round(2 * mean), 1))
+    heaviest = min(max(round(2 * mean), 1), Prior.HEAVIEST)
+    return Prior(view.config.search.grid, lightest=1, heaviest=heaviest)

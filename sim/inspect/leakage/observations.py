@@ -9,12 +9,11 @@ integers are all that an attacker in the server's place has.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.superquantile import weighted_quantile
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
@@ -33,8 +32,6 @@ from deltafl.secagg.randomness import Randomness, system_randomness
 
 Numbers = npt.NDArray[np.float64]
 
-_BISECTIONS = 48
-
 
 @dataclass(frozen=True, slots=True)
 class Prior:
@@ -51,6 +48,9 @@ class Prior:
         heaviest: Largest weight n_k.
     """
 
+    HEAVIEST: ClassVar[int] = 1 << 14
+    """The largest weight to reckon with: the laws of sums of weights are worked out in full."""
+
     grid: LossGrid
     scale: float = 0.5
     lightest: int = 101
@@ -59,16 +59,17 @@ class Prior:
 
     def survival(self, pivots: npt.ArrayLike) -> Numbers:
         """Probability that a loss lies above these pivots; any shape."""
-        position = np.asarray(pivots, dtype=np.float64)
-        scaled = (position - 0.5) / (self.scale * 2.0**self.grid.resolution_bits)
-        if self.shape == 2:
-            above = (1 + scaled) * np.exp(-np.maximum(scaled, 0))
-        else:
-            from scipy import special  # not for the help of the command
+        from scipy import special  # not for the help of the command
 
-            above = special.gammaincc(self.shape, np.maximum(scaled, 0))
+        position = np.asarray(pivots, dtype=np.float64)
+        above = special.gammaincc(self.shape, np.maximum(position - 0.5, 0) / self._ticks)
         inside = np.where(position > self.grid.max_tick, 0.0, above)
         return np.asarray(np.where(position <= 0, 1.0, inside), dtype=np.float64)
+
+    @property
+    def _ticks(self) -> float:
+        """The scale of the Gamma distribution, in ticks."""
+        return self.scale * 2.0**self.grid.resolution_bits
 
     def mass(self, low: npt.ArrayLike, high: npt.ArrayLike) -> Numbers:
         """Probability of the ticks in [low, high); never quite 0 where there is one."""
@@ -79,25 +80,16 @@ class Prior:
 
     def between(self, low: npt.ArrayLike, high: npt.ArrayLike, share: npt.ArrayLike) -> Numbers:
         """The positions below which these shares of the probability of [low, high) lie."""
-        first, last, part = np.broadcast_arrays(
-            np.asarray(low, np.float64), np.asarray(high, np.float64), np.asarray(share, np.float64)
-        )
-        left, right = first.copy(), last.copy()
+        from scipy import special
+
+        first, last, part = (np.asarray(one, np.float64) for one in (low, high, share))
         mass = self.survival(first) - self.survival(last)
         above = self.survival(first) - part * mass
-        for _ in range(_BISECTIONS):
-            middle = (left + right) / 2
-            is_beyond = self.survival(middle) <= above
-            right = np.where(is_beyond, middle, right)
-            left = np.where(is_beyond, left, middle)
-        # where all is far out in the tail and nothing is left to bisect, evenly
-        pivot = np.where(mass < 1e-13, first + part * (last - first), (left + right) / 2)
+        inverse = special.gammainccinv(self.shape, above) * self._ticks + 0.5
+        # where all is far out in the tail, evenly
+        pivot = np.where(mass < 1e-13, first + part * (last - first), inverse)
         clipped: Numbers = np.clip(pivot - 0.5, first - 0.5, last - 0.5)
         return clipped
-
-
-PLAIN = "plain"
-"""Name of Algorithm 2, in which every device reports its loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +130,12 @@ class SearchView:
     """What the server knows after a search.
 
     Attributes:
-        method: Name of the quantile method, or `PLAIN`.
+        method: Name of the quantile method.
         config: The search's public configuration.
         devices: Devices in every sum, m; the server knows whose messages it summed.
         answers: Queries and their sums, in the order asked.
         weights: Every device's own weight n_k, where the server knows them; else None.
         tail: What the update slot released; None where nothing did.
-        losses: Every device's tick, where the method sends them in clear; else None.
         noise: Of the sums of `noisy`, public as all of the configuration; else None.
     """
 
@@ -154,7 +145,6 @@ class SearchView:
     answers: tuple[Answer, ...]
     weights: tuple[int, ...] | None = None
     tail: Tail | None = None
-    losses: tuple[int, ...] | None = None
     noise: Noise | None = None
 
     @property
@@ -198,7 +188,7 @@ def simulate(
 
     Args:
         config: Configuration of the search, with its warm start if there is one.
-        method: A quantile method, or `PLAIN`.
+        method: A quantile method.
         ticks: Every device's loss on the grid.
         weights: Every device's own weight n_k, at most max_weight.
         num_pivots: Pivots in a query of `histogram` or `noisy`; None for their defaults and for
@@ -211,8 +201,6 @@ def simulate(
         ConfigurationError: The configuration is not one of this method's.
         EncodingError: A tick or weight is out of its range.
     """
-    if method == PLAIN:
-        return _simulate_in_clear(config, ticks, weights)
     asked = quantile_method(method, num_pivots=num_pivots, noise=noise)
     search = asked.start(config)
     answers: list[Answer] = []
@@ -273,19 +261,6 @@ def tail_of(
     lowest = -((threshold.half_width_half_ticks - threshold.eta_half_ticks) // 2)
     pivot, weight = min(max(lowest, 0), grid.top_pivot), sum(own for _, own in passing)
     return Tail(pivot, weight, weighted_loss, loss.resolution_bits, len(passing))
-
-
-def _simulate_in_clear(
-    config: SearchConfig, ticks: Sequence[int], weights: Sequence[int]
-) -> Simulated:
-    """Algorithm 2: the server is told every loss and computes the quantile itself."""
-    total = sum(weights)
-    eta = int(weighted_quantile(ticks, weights, config.theta)) if total else 0
-    ended = Ended.EXACT if total else Ended.NO_WEIGHT
-    result = SearchResult(config.search.grid, 2 * eta, 0, total > 0, ended, 1)
-    tail = tail_of(config, result.threshold, ticks, weights)
-    view = SearchView(PLAIN, config, len(ticks), (), tuple(weights), tail, tuple(ticks))
-    return Simulated(view, result)
 
 
 def _round_config(config: SearchConfig) -> RoundConfig:

@@ -84,10 +84,6 @@ def reconstruct(
     Raises:
         SearchError: The sums contradict each other.
     """
-    if view.losses is not None:
-        ticks = np.array(view.losses, dtype=float)
-        nothing = np.zeros(view.devices)
-        return Reconstruction(np.sort(ticks), nothing, ticks, nothing, True)
     counts = infer_counts(view, prior)
     if starts is None:
         starts = max(4_000 // view.devices, 48)  # a second's work or so

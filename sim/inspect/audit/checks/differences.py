@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.session_log import Level, Question
 from deltafl.sim.inspect.audit.views import place_of
 from deltafl.sim.record.transcript import Record, Resumed, Sum
@@ -97,8 +96,11 @@ class PastModel:
     rounds: list[Answered] = field(default_factory=list)
 
 
-RULES: Final = Rules.read(
-    """\
+class Differences(Check):
+    """Compares released sums with one another and with earlier ones."""
+
+    name = "differences of cohorts"
+    table = """\
 sums.differ-by-few high server A13: two released sums of the same question differ by few devices
     Their difference is the sum of the answers of those few devices.
 sums.search-and-update low design A13: the update was summed over fewer devices than the search
@@ -111,20 +113,11 @@ retry.one-model high server A20: a model was announced again to devices that had
 retry.aborted low design A20: a round was aborted after sums were released
     A server that aborts at will gets the earlier sums for nothing.
 """
-)
-
-
-class Differences(Check):
-    """Compares released sums with one another and with earlier ones."""
-
-    name = "differences of cohorts"
-    rules = RULES
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._cohorts: dict[bytes, bytes] = {}  # each is kept once
-        # by model and question: where each cohort was first
-        self._asked: dict[bytes, dict[Question, dict[bytes, Evidence]]] = {}
+        # by model and cohort: where it was asked each question first
+        self._asked: dict[bytes, dict[bytes, dict[Question, Evidence]]] = {}
         self._models: dict[bytes, PastModel] = {}
 
     def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
@@ -148,7 +141,7 @@ class Differences(Check):
                 yield from self._sums(level, model)
         if round_.end is not None and round_.end.aborted and round_.sums:
             detail = f"{len(round_.sums)} sums were released, then: {round_.end.aborted}"
-            yield RULES.found("retry.aborted", detail, [place_of(round_.end)])
+            yield self.rules.found("retry.aborted", detail, [place_of(round_.end)])
 
     def _announced(self, level: Level, model: bytes, changed: bool) -> Iterator[Finding]:
         """A model that was announced before; worse if devices answered for it again."""
@@ -160,7 +153,7 @@ class Differences(Check):
             what = "released an update" if past.changed else "released no update"
             severity = None if past.changed else Severity.INFO
             detail = f"the model of round {past.place.round}, which {what}"
-            yield RULES.found("retry.same-model", detail, [place, past.place], severity)
+            yield self.rules.found("retry.same-model", detail, [place, past.place], severity)
         most, now = self._premises.expected.policy.rounds_per_model, Answered.of(level)
         shown = level.session.first(Kind.OPEN).keys()
         earlier = before(past.rounds, shown)
@@ -170,7 +163,7 @@ class Differences(Check):
             detail = f"{len(known)} devices had answered in round {past.place.round}, "
             detail += f"and {len(again)} answered again"
             severity = None if again else Severity.LOW
-            yield RULES.found("retry.one-model", detail, [place, past.place], severity)
+            yield self.rules.found("retry.one-model", detail, [place, past.place], severity)
         if now.devices:
             past.rounds.append(now)
 
@@ -186,30 +179,24 @@ class Differences(Check):
         once for each question that both were asked, and otherwise once, at the first places.
         """
         devices, place = np.unique(released.contributors), place_of(released)
-        cohort = self._cohorts.setdefault(devices.tobytes(), devices.tobytes())
-        related = self._asked.setdefault(model, {})
-        asked = related.setdefault(question, {})
-        if not cohort or cohort in asked:
+        if not devices.size:
             return
-        earlier: dict[bytes, Evidence] = {}
-        for cohorts in (
-            *reversed(related.values()),
-            asked,
-        ):  # the first of each, or of the question
-            earlier |= cohorts
-        is_new = cohort not in earlier
-        asked[cohort] = place
-        for other, first in earlier.items():
-            before = np.frombuffer(other, devices.dtype)
-            apart = np.setxor1d(before, devices, assume_unique=True).tolist()
-            is_same = other in asked
+        related = self._asked.setdefault(model, {})
+        own = related.setdefault(devices.tobytes(), {})
+        if question in own:
+            return
+        is_new, own[question] = not own, place
+        for other, asked in related.items():
+            apart = np.setxor1d(np.frombuffer(other, devices.dtype), devices, assume_unique=True)
+            is_same = question in asked
             if (is_same or is_new) and 0 < len(apart) < self._premises.expected.min_difference:
                 is_alike = is_same or isinstance(question, Query)
                 rule = "sums.differ-by-few" if is_alike else "sums.search-and-update"
                 related_by = "question" if is_same else "model"
-                some = ", ".join(map(str, apart[:_SHOWN]))
+                some = ", ".join(map(str, apart[:_SHOWN].tolist()))
                 detail = f"same {related_by}; they differ by {len(apart)}: devices {some}"
-                yield RULES.found(rule, detail, [place, first])
+                first = asked[question] if is_same else next(iter(asked.values()))
+                yield self.rules.found(rule, detail, [place, first])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that have messages."""

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,17 +19,16 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import (
     CheckFacts,
     GivenAwayFacts,
-    SearchFacts,
     SingleFacts,
 )
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
-from deltafl.sim.inspect.audit.given_away import Intervals
 from deltafl.sim.inspect.audit.participation import follows
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.searches import (
     ATTACKED,
+    Located,
     attack,
-    counted,
+    located,
+    located_by_weights,
     searched,
     tail_of,
     update_of,
@@ -37,11 +36,32 @@ from deltafl.sim.inspect.audit.searches import (
 )
 from deltafl.sim.inspect.audit.session_log import Level
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
+from deltafl.sim.inspect.leakage.measure import SearchFacts
 from deltafl.sim.inspect.leakage.observations import SearchView
 from deltafl.sim.run.accounting import DELTA, epsilon_of, rho_of, rho_of_update
 
-RULES: Final = Rules.read(
-    """\
+_SHOWN: Final = 5
+
+
+def _singles(rounds: Sequence[Located]) -> SingleFacts:
+    """Of whom something single followed from one round and level."""
+    passed, closer, widths = set[int](), set[int](), list[float]()
+    for losses, pivot, tick in rounds:
+        least, most = min(low for low, _ in losses.values()), max(h for _, h in losses.values())
+        for device, (low, high) in losses.items():
+            if pivot is not None and not low < pivot < high:
+                passed.add(device)
+            if (low, high) != (least, most):
+                closer.add(device)
+            widths.append((high - low) * tick)
+    return SingleFacts(len(passed), len(closer), min(widths, default=None), len(rounds))
+
+
+class GivenAway(Check):
+    """Says who can be told apart by the sums, and plays the server in every search."""
+
+    name = "what follows from the sums"
+    table = """\
 participation.solvable low settings A11: updates could be solved for over many rounds
     If a device's update stayed the same, the server could compute it from the sums.
 participation.above-limit high server A11: a device answered for more models than its limit
@@ -51,39 +71,6 @@ search.losses-found high settings A14: the losses of a cohort follow from the su
 search.narrow info design A14: what the searches gave away
     The server knows the threshold, and the ranks of the losses at every query.
 """
-)
-
-_SHOWN: Final = 5
-
-
-_Places = tuple[Mapping[int, Intervals] | None, int | None, float]
-"""Of a round and level: the intervals in which each device can be, in ticks, None if that was too
-much to work out; the lowest tick that passes, None where it is not known how many did; and the
-length of a tick, in nats."""
-
-
-def _singles(levels: Sequence[_Places]) -> SingleFacts:
-    """Of whom something single followed from one round."""
-    passed, located, widths = set[int](), set[int](), list[float]()
-    for possible, pivot, tick in levels:
-        every = (possible or {}).items()
-        hulls = {one: (open_[0][0], open_[-1][1]) for one, open_ in every if open_}
-        ends = {end for hull in hulls.values() for end in hull}
-        for device, (low, high) in hulls.items():
-            if pivot is not None and not low < pivot < high:
-                passed.add(device)
-            if (low, high) != (min(ends), max(ends)):
-                located.add(device)
-        widths += [min(high - low for low, high in hulls.values()) * tick] if hulls else []
-    narrowest, left_out = min(widths, default=None), len(levels) - len(widths)
-    return SingleFacts(len(passed), len(located), narrowest, len(widths), left_out)
-
-
-class GivenAway(Check):
-    """Says who can be told apart by the sums, and plays the server in every search."""
-
-    name = "what follows from the sums"
-    rules = RULES
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
@@ -94,8 +81,8 @@ class GivenAway(Check):
         self._counts = Counter[str]()  # of sums, and of searches that were not attacked
         self._updates: list[tuple[int, npt.NDArray[np.uint32]]] = []
         self._weights: list[tuple[int, npt.NDArray[np.uint32]]] = []
-        self._single: list[_Places] = []
-        self._with_weights: list[_Places] = []
+        self._single: list[Located] = []
+        self._with_weights: list[Located] = []
         self._rho = Counter[int]()
         self._searches: list[SearchFacts] = []
         self._facts = GivenAwayFacts()
@@ -134,7 +121,7 @@ class GivenAway(Check):
             detail = f"devices {_listed(above)} answered for up to {times} models, and "
             detail += f"max_participations={most}"
             places = [came[device].place for device in above]
-            yield RULES.found("participation.above-limit", detail, places)
+            yield self.rules.found("participation.above-limit", detail, places)
 
     def _spend(self, level: Level) -> None:
         """Add what noisy sums of a round cost each device that was asked, as `accounting` does."""
@@ -174,19 +161,15 @@ class GivenAway(Check):
         self._counts["not attacked"] += view.devices > ATTACKED and view.method == "mm"
         if attacked.found:
             detail = f"all {facts.devices} losses, {attacked.found}, from {facts.queries} queries"
-            yield RULES.found("search.losses-found", f"{detail} by {facts.method}", [place])
+            yield self.rules.found("search.losses-found", f"{detail} by {facts.method}", [place])
 
     def _locate(self, view: SearchView, level: Level, truth: TruthOfRound) -> None:
-        known, config = counted(view, level), view.config
-        if known is None:
+        if (known := located(view, level)) is None:
             return
-        tick = 2.0**-config.search.grid.resolution_bits
-        pivot = known.pivot if known.updated else None
-        self._single.append((known.possible(), pivot, tick))
-        if truth.keys() >= set(known.searched):
-            own = {one: min(truth[one].weight, config.max_weight) for one in known.searched}
-            weights = {one: (config.search.weighting.of(n), n) for one, n in own.items()}
-            self._with_weights.append((known.possible_by(weights), pivot, tick))
+        self._single.append(known)
+        if truth.keys() >= known.losses.keys():
+            closer = located_by_weights(known, view, truth)
+            self._with_weights += [] if closer is None else [closer]
 
     def on_end(self) -> Iterator[Finding]:
         """Say what follows over all rounds, and that each search reveals something."""
@@ -214,14 +197,14 @@ class GivenAway(Check):
             device, used = next(iter(solved.items()))
             detail = f"{len(solved)} of {updates.devices} devices, such as device {device} from "
             rounds = sorted({used[-1] for used in solved.values()})
-            yield RULES.found(
+            yield self.rules.found(
                 "participation.solvable", f"{detail}rounds {_listed(used)}", map(Evidence, rounds)
             )
         if self._searches:
             queries = sum(facts.queries for facts in self._searches)
             detail = f"{len(self._searches)} searches, {queries} queries; see the table of searches"
             places = [Evidence(facts.round) for facts in self._searches]
-            yield RULES.found("search.narrow", detail, places)
+            yield self.rules.found("search.narrow", detail, places)
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that have messages; whom a sum is over is known in others, too."""
@@ -232,7 +215,7 @@ class GivenAway(Check):
     def unchecked(self) -> Iterator[str]:
         """Attacks that were not made."""
         if number := self._counts["without weights"]:
-            known = "with the weights, which no truth file has"
+            known = "with the weights, which no truth file has, or which are too large"
             yield f"whether the losses of {number} searches follow {known}"
         if number := self._counts["not attacked"]:
             solved = f"can be solved for the losses: over {ATTACKED} devices"

@@ -1,13 +1,11 @@
 """Is the record whole?"""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from deltafl.sim.errors import ChainError
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.record.transcript import (
     Begin,
     Closing,
@@ -21,8 +19,12 @@ from deltafl.sim.record.transcript import (
 from deltafl.sim.settings.config import Sums
 from deltafl.sim.settings.constraints import FULL
 
-RULES: Final = Rules.read(
-    """\
+
+class Integrity(Check):
+    """Follows the records from first to last."""
+
+    name = "integrity of the record"
+    table = """\
 record.edited high record A24: a record was edited
     The record may be invented, and nothing after it in the file proves anything.
 record.missing high record A24: records were removed
@@ -40,14 +42,6 @@ record.head-differs high record A24: the digest of the file is not the one that 
 record.no-messages medium settings A24: no messages passed through the server
     Nothing can be said about privacy: sums were computed without cryptography, or elsewhere.
 """
-)
-
-
-class Integrity(Check):
-    """Follows the records from first to last."""
-
-    name = "integrity of the record"
-    rules = RULES
     guards_record = True
     needs_messages = False
 
@@ -85,7 +79,7 @@ class Integrity(Check):
             before = f"round {self._round} {'is under way' if self._is_open else 'is over'}"
             what = "begins" if begins else "goes on"
             place = Evidence(record.round, record.number)
-            yield RULES.found(rule, f"round {record.round} {what}, where {before}", [place])
+            yield self.rules.found(rule, f"round {record.round} {what}, where {before}", [place])
         self._round, self._is_open = record.round, not isinstance(record, RoundEnd)
         self._is_silent &= isinstance(record, RoundEnd | Begin)
         kept = not isinstance(record, Message) or record.is_whole or record.repeats is not None
@@ -97,14 +91,14 @@ class Integrity(Check):
         self._is_damaged = True
         place = Evidence(round_number, error.frame)
         detail = f"record {error.frame}: {error.problem}"
-        yield RULES.found(f"record.{error.damage}", detail, [place])
+        yield self.rules.found(f"record.{error.damage}", detail, [place])
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look whether a round has an end."""
         round_ = over.view
         if over.following is not None and round_.end is None:
             place = Evidence(round_.number, over.following.number)
-            yield RULES.found("record.missing", f"round {round_.number} has no end", [place])
+            yield self.rules.found("record.missing", f"round {round_.number} has no end", [place])
 
     def on_end(self) -> Iterator[Finding]:
         """Check that the transcript goes as far as it should."""
@@ -133,7 +127,7 @@ class Integrity(Check):
 
     def _of_last(self, rule: str, detail: str) -> Finding:
         number = None if self._last is None else self._last.number
-        return RULES.found(rule, detail, [Evidence(None, number)])
+        return self.rules.found(rule, detail, [Evidence(None, number)])
 
     def on_truth(self, untold: Sequence[int]) -> Iterator[Finding]:
         """Rounds that were played, since devices noted what they told in them."""
@@ -141,7 +135,7 @@ class Integrity(Check):
             return
         shown = ", ".join(map(str, untold[:5]))
         detail = f"the truth file has rounds {shown}, and the record has not"
-        yield RULES.found("record.cut", detail, map(Evidence, untold))
+        yield self.rules.found("record.cut", detail, map(Evidence, untold))
 
     def coverage(self, tally: Tally) -> Coverage:
         """Every record counts, even if it keeps little."""

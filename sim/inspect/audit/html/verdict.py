@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.report import AuditReport, by_harm, harm_of
+from deltafl.sim.inspect.audit.report import AuditReport, harm_of
+from deltafl.sim.inspect.audit.rules import Harm
 from deltafl.sim.writing import count, number
 
 
@@ -34,7 +35,7 @@ def verdict(*reports: AuditReport) -> Verdict:
         reports: Of all runs that were audited together; at least one.
     """
     outcomes = [check.outcome for report in reports for check in report.checks]
-    findings = by_harm(finding for report in reports for finding in report.findings)
+    findings = [finding for report in reports for finding in report.findings]
     worst = max((finding.severity for finding in findings), default=Severity.INFO)
     made = len(outcomes) - outcomes.count(Outcome.EMPTY)
     in_full = sum(outcome in (Outcome.PASSED, Outcome.FAILED) for outcome in outcomes)
@@ -58,10 +59,11 @@ def verdict(*reports: AuditReport) -> Verdict:
 
 
 def _sentence(worst: Severity, findings: Sequence[Finding], *, is_all: bool) -> tuple[str, str]:
-    """Level and sentence, given the findings by harm."""
+    """Level and sentence."""
     if worst > Severity.INFO:
         level, harms = worst.name.lower(), [harm_of(f) for f in findings if f.severity is worst]
-        return level, f"{count(len(harms), f'{level} finding')}: {'; '.join(dict.fromkeys(harms))}."
+        told = "; ".join(harm for harm in Harm if harm in harms)
+        return level, f"{count(len(harms), f'{level} finding')}: {told}."
     if is_all:
         return "clean", "Nothing was found, and every check was made in full."
     return "open", "Nothing was found in what was checked. Not everything was checked."
