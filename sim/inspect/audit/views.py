@@ -22,7 +22,7 @@ from deltafl.secagg.params import SessionId
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.seen import Decoder, Seen
-from deltafl.sim.inspect.audit.truth_rounds import InputsOfRound, SeedsOfRound, TruthOfRound
+from deltafl.sim.inspect.audit.truth_rounds import HiddenInRound
 from deltafl.sim.record.transcript import INTERRUPTED, Message, RoundEnd, Sum
 
 Question = Query | Threshold
@@ -230,9 +230,7 @@ class RoundView:
         sums: What the server says that it learnt, in order.
         end: The record that ends the round; None where there is none.
         cohort: The devices that the record of its begin names; None where there is none.
-        truth: The true values of its devices, as far as they are known.
-        inputs: The same of all conformity levels.
-        seeds: What its devices draw, as far as it is known.
+        truth: What is known beside what the server saw.
     """
 
     number: int
@@ -241,9 +239,7 @@ class RoundView:
     sums: list[Sum] = field(default_factory=list)
     end: RoundEnd | None = None
     cohort: tuple[int, ...] | None = None
-    truth: TruthOfRound = field(default_factory=dict)
-    inputs: InputsOfRound = field(default_factory=dict)
-    seeds: SeedsOfRound = field(default_factory=dict)
+    truth: HiddenInRound = field(default_factory=HiddenInRound)
     _decoder: Decoder = field(default_factory=Decoder)
 
     @property

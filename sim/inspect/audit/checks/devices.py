@@ -90,10 +90,10 @@ class DevicesAgain(Check):
         self, key: tuple[bytes, int], session: SessionView, round_: RoundView
     ) -> DeviceReplay | None:
         """A device that is heard of for the first time; None if its seed is not known."""
-        if (seed := round_.seeds.get(key)) is None:
+        if (seed := round_.truth.seeds.get(key)) is None:
             return None
         peer = key[1]
-        inputs = {level: one for (of, level), one in round_.inputs.items() if of == peer}
+        inputs = {level: one for (of, level), one in round_.truth.inputs.items() if of == peer}
         own = self._policy, self._ledgers[peer]
         return DeviceReplay(peer, seed, *own, session.params, inputs)
 
@@ -112,9 +112,10 @@ class DevicesAgain(Check):
             return  # of a round without an end, nothing is in the truth
         yield from missing
         is_due = config is not None and config.privacy.truth
-        if (end.truth or is_due) and end.truth != over.truth_digest:
+        digest = over.view.truth.digest
+        if (end.truth or is_due) and end.truth != digest:
             said = f"has the digest {end.truth.hex()}" if end.truth else "has no digest"
-            detail = f"the record {said} of the truth, which has {over.truth_digest.hex()}"
+            detail = f"the record {said} of the truth, which has {digest.hex()}"
             yield RULES.found("truth.disagrees", detail, [place_of(end)])
 
     def coverage(self, tally: Tally) -> Coverage:

@@ -161,7 +161,7 @@ class GivenAway(Check):
 
     def _search(self, over: RoundOver, level: SessionView) -> Iterator[Finding]:
         """Play the server in a search."""
-        view, truth = view_of(level, over.again), over.truth or {}
+        view, truth = view_of(level, over.again), over.view.truth.devices
         if view is None:
             return
         self._locate(view, level, truth)

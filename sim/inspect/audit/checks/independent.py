@@ -86,7 +86,7 @@ def _opinion(params: SessionParams, round_: RoundView) -> Opinion:
     opinion = Opinion.of(params)
     opinion.secrets = {
         device: Secrets.drawn(one.seed, len(opinion.tolerant))
-        for (tag, device), one in round_.seeds.items()
+        for (tag, device), one in round_.truth.seeds.items()
         if tag == params.tag
     }
     return opinion
@@ -98,7 +98,7 @@ def _expected(
     """What a device had to put into a slot; None where that is not known."""
     for level, config in enumerate(session.levels.rounds if session.levels else ()):
         first = session.levels.first_slot(level) if session.levels else 0
-        truth = round_.inputs.get((device, level))
+        truth = round_.truth.inputs.get((device, level))
         if slot.index in range(first, first + config.num_slots) and truth is not None:
             return None if slot.question is None else input_of(truth, config, slot.question)
     return None

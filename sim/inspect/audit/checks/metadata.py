@@ -114,12 +114,12 @@ class Metadata(Check):
 
     def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
         """Collect what was asked, and answered, in a round."""
-        passed, self._passed = self._passed, {}
+        passed, self._passed, truth = self._passed, {}, over.view.truth.devices
         for (tag, kind, slot), asked in passed.items():
             session = over.view.sessions.get(tag)
-            if kind > Kind.REQUEST or not over.truth or session is None or session.config is None:
+            if kind > Kind.REQUEST or not truth or session is None or session.config is None:
                 continue
-            values = _values_of(session, session.config, over.truth)
+            values = _values_of(session, session.config, truth)
             answers = Kind(kind + _ANSWERS_TO)
             what = answers.name.lower() + ("" if slot is None else f" of slot {slot}")
             self._note(what, asked, passed.get((tag, answers, slot), []), values)
