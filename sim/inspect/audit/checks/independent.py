@@ -5,13 +5,12 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg.params import SessionParams
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.rules import Rules
-from deltafl.sim.inspect.audit.second_opinion import Opinion, Secrets, digest_of
+from deltafl.sim.inspect.audit.second_opinion import Opinion, digest_of
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.truth_rounds import input_of
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView, place_of
@@ -44,7 +43,9 @@ class Independent(Check):
         if session is None:
             return
         if tag not in self._opinions:
-            self._opinions[tag] = _opinion(session.params, round_)
+            seeds = round_.truth.seeds.values()
+            own = {one.device: one.seed for one in seeds if one.tag == tag}
+            self._opinions[tag] = Opinion.of(session.params, own)
         for detail, place in self._opinions[tag].take(seen):
             yield RULES.found("independent.differs", detail, [place])
 
@@ -64,32 +65,21 @@ class Independent(Check):
         for device, words in opinion.inputs(record.slot):
             expected = _expected(released.round, session, slot, device)
             self._inputs += expected is not None
-            if expected is not None and not np.array_equal(expected, np.array(words, np.uint64)):
+            if expected is not None and not np.array_equal(expected, words):
                 detail = f"device {device} masked something else in slot {record.slot}"
                 yield RULES.found("independent.differs", detail, [place])
         opinion.forget(record.slot)
 
-    def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
+    def on_round(self, over: RoundOver) -> None:
         """Forget its sessions."""
         del over
         self._opinions.clear()
-        return ()
 
     def coverage(self, tally: Tally) -> Coverage:
         """Sums that could be computed."""
         detail = f"{self._computed} of {self._sums} sums, and {self._inputs} masked vectors"
         rounds = tally.whole if self._computed == self._sums else min(self._computed, tally.whole)
         return Coverage(rounds, detail, self._sums)
-
-
-def _opinion(params: SessionParams, round_: RoundView) -> Opinion:
-    opinion = Opinion.of(params)
-    opinion.secrets = {
-        device: Secrets.drawn(one.seed, len(opinion.tolerant))
-        for (tag, device), one in round_.truth.seeds.items()
-        if tag == params.tag
-    }
-    return opinion
 
 
 def _expected(
