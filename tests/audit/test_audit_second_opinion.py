@@ -33,7 +33,7 @@ def passed():
 def heard(passed, change=lambda message: message):
     """An opinion that has taken the messages, changed; what it found, and the sum."""
     every, params = passed
-    opinion, found = Opinion.of(params), []
+    opinion, found = Opinion(params, {}), []
     for seen in every:
         message = change(seen.content.message)
         found += opinion.take(replace(seen, content=replace(seen.content, message=message)))
@@ -91,7 +91,7 @@ def test_a_signature_that_does_not_hold_is_named(passed):
 
 def test_another_graph_is_named(passed):
     every, params = passed
-    opinion = Opinion.of(params)
+    opinion = Opinion(params, {})
     opinion.params = {**opinion.params, "degree": 2}
     found = [one for seen in every for one in opinion.take(seen)]
     assert sum("neighbours" in detail for detail, _ in found) == 5

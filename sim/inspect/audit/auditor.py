@@ -19,7 +19,6 @@ from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundO
 from deltafl.sim.inspect.audit.collected import Findings
 from deltafl.sim.inspect.audit.coverage import Tally, uncovered
 from deltafl.sim.inspect.audit.expected import expected_of
-from deltafl.sim.inspect.audit.facts import CheckFacts
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.inventory import Inventory
@@ -75,15 +74,10 @@ class _Audit:
 
     def __init__(self, source: Source, options: Options) -> None:
         self._source, self._options = source, options
-        expected = expected_of(source, options)
-        self._premises = Premises(
-            source,
-            expected,
-            options.head,
-            FalseAlarmBudget(options.false_alarm_rate),
-            RoundsAgain(expected.policy.expects_active),
-            options.is_baseline,
-        )
+        expected, budget = expected_of(source, options), FalseAlarmBudget(options.false_alarm_rate)
+        rounds = RoundsAgain(expected.policy.expects_active)
+        about = source, expected, options.head, budget, rounds, options.is_baseline
+        self._premises = Premises(*about)
         self._checks = tuple(
             check(self._premises)
             for check in CHECKS
@@ -110,10 +104,12 @@ class _Audit:
                 self._take(record, digest)
                 if not record.number % 1024:
                     progress(record.number, rows, self._num_rounds)
-        except ChainError as damage:
-            if damage.damage.is_unreadable:
+        except ChainError as error:
+            if error.damage.is_unreadable:
                 raise
-            self._end_at(damage)
+            # what came before it is audited, and nothing else
+            damage, number = error, self._round.number if self._round else None
+            self._ask(lambda check: check.on_damage(damage, number))
         self._end_round()
         progress(rows, rows, self._num_rounds)
         untold = self._truth.to_the_end()
@@ -127,11 +123,6 @@ class _Audit:
         """Keep what each check finds."""
         for check in self._checks:
             self._findings.add_all(found(check) or ())
-
-    def _end_at(self, damage: ChainError) -> None:
-        """What came before the damage is audited, and nothing else."""
-        number = self._round.number if self._round is not None else None
-        self._ask(lambda check: check.on_damage(damage, number))
 
     @property
     def _is_silent(self) -> bool:
@@ -215,18 +206,12 @@ class _Audit:
     def _tally(self) -> Tally:
         found = {finding.rule for finding in self._findings.sorted()}
         damaged = any(check.guards_record and found & check.rules.keys() for check in self._checks)
-        return Tally(
-            self._num_rounds,
-            self._whole_rounds,
-            has_truth=self._options.truth is not None,
-            is_cut=damaged and not isinstance(self._last, Closing),
-        )
+        has_truth, is_closed = self._options.truth is not None, isinstance(self._last, Closing)
+        return Tally(self._num_rounds, self._whole_rounds, has_truth, damaged and not is_closed)
 
     def _report(self, size: int) -> AuditReport:
         findings, tally, opening = self._findings.sorted(), self._tally(), self._opening
-        facts: CheckFacts = {}
-        for check in self._checks:
-            facts.update(check.facts())
+        facts = {name: one for check in self._checks for name, one in check.facts().items()}
         results = tuple(check.result(findings, tally) for check in self._checks)
         sums = facts.get("sums_released", 0), facts.get("sums_replayed", 0)
         unchecked = [one for check in self._checks for one in check.unchecked()]

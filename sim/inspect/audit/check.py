@@ -164,10 +164,9 @@ class Check(ABC):
         for alarm in alarms:
             for test, rule in self.tests.items():
                 if alarm.test.startswith(test):
-                    detail = (
-                        f"{alarm.detail}; p = {alarm.value:.1e}, or {alarm.corrected:.1e} "
-                        f"corrected for all {self._premises.budget.num_tests} tests"
-                    )
+                    tests = f"corrected for all {self._premises.budget.num_tests} tests"
+                    p_values = f"p = {alarm.value:.1e}, or {alarm.corrected:.1e} {tests}"
+                    detail = f"{alarm.detail}; {p_values}"
                     yield self.rules.found(rule, detail, alarm.evidence)
 
     @abstractmethod

@@ -7,7 +7,7 @@ nothing of a sum that it cannot compute: of a round that broke off, or whose sha
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
-from types import MappingProxyType
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -89,40 +89,28 @@ class _Slot:
         return words[: self.spec["length"]] & np.uint64(2 ** self.spec["ring_bits"] - 1)
 
 
-@dataclass(slots=True, eq=False)
 class Opinion:
     """What passed in a session, as far as sums follow from it.
+
+    Args:
+        params: Its parameters.
+        seeds: Of devices of a simulation, 32 bytes each: all that they draw follows from them.
 
     Attributes:
         params: Its parameters, as `plain` takes them.
         ids: The roster that was sent first.
     """
 
-    params: Mapping[str, Any]
-    ids: Sequence[int] = ()
-    _slots: Sequence[_Slot] = ()
-    _secrets: Mapping[int, Sequence[bytes]] = field(default_factory=dict)
-    _keys: dict[int, AdvertiseKeys] = field(default_factory=dict)
-    _promised: dict[int, Sequence[bytes]] = field(default_factory=dict)
-    _refused: dict[int, Sequence[int]] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, params: SessionParams, seeds: Mapping[int, bytes] = MappingProxyType({})
-    ) -> "Opinion":
-        """An opinion on a session of which nothing has passed.
-
-        Args:
-            params: Its parameters.
-            seeds: Of devices of a simulation, 32 bytes each: all that they draw follows from them.
-        """
-        specs = [_fields_of(slot) for slot in params.slots]
-        given = {"graph_seed": params.graph_seed.hex(), "context": params.context.hex()}
-        tolerant = [index for index, spec in enumerate(specs) if not spec["whole"]]
-        keys = {index: key for key, index in enumerate(tolerant, 1)}
-        slots = [_Slot(index, spec, keys.get(index, 0)) for index, spec in enumerate(specs)]
-        secrets = {peer: _drawn(seed, 1 + 2 * len(tolerant)) for peer, seed in seeds.items()}
-        return cls(_fields_of(params) | given | {"slots": specs}, (), slots, secrets)
+    def __init__(self, params: SessionParams, seeds: Mapping[int, bytes]) -> None:
+        self.params = _as_plain(params)
+        self.ids: Sequence[int] = ()
+        keys, specs = count(1), [*enumerate(self.params["slots"])]
+        self._slots = [_Slot(at, one, 0 if one["whole"] else next(keys)) for at, one in specs]
+        number = 1 + 2 * sum(not one["whole"] for _, one in specs)
+        self._secrets = {peer: _drawn(seed, number) for peer, seed in seeds.items()}
+        self._keys: dict[int, AdvertiseKeys] = {}
+        self._promised: dict[int, Sequence[bytes]] = {}
+        self._refused: dict[int, Sequence[int]] = {}
 
     def take(self, seen: Seen) -> Found:
         """Take a message, in its order; what is wrong with it."""
@@ -265,16 +253,14 @@ class Opinion:
 
     def _shared(self, slot: _Slot, secret: bytes, position: int, others: Sequence[bool]) -> _Words:
         """The masks that a device shares with some others, as it adds them to its vector."""
-        total, about = np.zeros(slot.width, np.uint64), (self._session, self._info(slot))
+        total, session, info = np.zeros(slot.width, np.uint64), self._session, self._info(slot)
+        whole = plain.whole_slot_info(info, slot.opened)
+        bound = plain.tolerant_slot_info(info) if slot.key else whole
         for peer in self._neighbours(position):
-            if not others[peer]:
-                continue
-            ends = secret, *(self._public(self.ids[one])[slot.key] for one in (position, peer))
-            if slot.key:
-                key = plain.pairwise_mask_key(*about, *ends)
-            else:
-                key = plain.whole_mask_key(*about, slot.opened, *ends)
-            total += slot.mask(key) if position < peer else -slot.mask(key)
+            if others[peer]:
+                ends = (self._public(self.ids[one])[slot.key] for one in (position, peer))
+                mask = slot.mask(plain.pairwise_mask_key(session, bound, secret, *ends))
+                total += mask if position < peer else -mask
         return total
 
     def _unmasked(self, slot: _Slot, total: _Words, survived: Sequence[bool]) -> _Words | None:
@@ -321,8 +307,12 @@ def digest_of(total: _Words) -> bytes:
     return sha256(total.astype("<u8").tobytes()).digest()
 
 
-def _fields_of(one: SessionParams | SlotSpec) -> dict[str, Any]:
-    return {field.name: getattr(one, field.name) for field in fields(one) if field.init}
+def _as_plain(one: SessionParams | SlotSpec) -> dict[str, Any]:
+    """Parameters, and those of slots, as `plain` takes them."""
+    said = {field.name: getattr(one, field.name) for field in fields(one) if field.init}
+    slots = [_as_plain(slot) for slot in said.get("slots", ())]
+    shown = {name: value.hex() for name, value in said.items() if isinstance(value, bytes)}
+    return said | shown | {"slots": slots}
 
 
 def _drawn(seed: bytes, number: int) -> Sequence[bytes]:

@@ -1,6 +1,7 @@
 """The truth, read round by round alongside the record: what each masked vector hides."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -105,12 +106,11 @@ def passes(truth: DeviceTruth, config: RoundConfig, threshold: Threshold) -> boo
 
 def input_of(truth: DeviceTruth, config: RoundConfig, question: Query | Threshold) -> Vector | None:
     """The vector that a device had to mask; None where the truth does not hold it."""
-    try:
+    with suppress(EncodingError, SearchError):
         own = DeviceRound.measured(config, truth.loss, truth.weight)
         if isinstance(question, Query):
             return own.answer(question)
         if not own.passes(question):
             return np.broadcast_to(np.uint64(0), config.update_layout.length)
         return None if truth.update is None else own.contribution(truth.update)
-    except (EncodingError, SearchError):
-        return None
+    return None

@@ -136,8 +136,8 @@ class Differences(Check):
         """Look at a round's sums, level by level."""
         round_ = over.view
         kept = self._premises.rounds.kept.get(round_.number)
-        updates = () if kept is None else kept.updates
-        changed = {level for level, one in enumerate(updates) if one is not None}
+        outcomes = () if kept is None else kept.outcomes
+        changed = {level for level, one in enumerate(outcomes) if one().update is not None}
         for session in round_.sessions.values():
             for level in session.by_level():
                 if level.announce is not None and level.model is not None:

@@ -5,7 +5,6 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding
@@ -13,7 +12,7 @@ from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.second_opinion import Opinion, digest_of
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.truth_rounds import input_of
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView, place_of
+from deltafl.sim.inspect.audit.views import RoundView, place_of
 
 RULES: Final = Rules.read(
     """\
@@ -45,7 +44,7 @@ class Independent(Check):
         if tag not in self._opinions:
             seeds = round_.truth.seeds.values()
             own = {one.device: one.seed for one in seeds if one.tag == tag}
-            self._opinions[tag] = Opinion.of(session.params, own)
+            self._opinions[tag] = Opinion(session.params, own)
         for detail, place in self._opinions[tag].take(seen):
             yield RULES.found("independent.differs", detail, [place])
 
@@ -62,8 +61,13 @@ class Independent(Check):
         if total is not None and digest_of(total) != record.sha256:
             detail = f"the sum of slot {record.slot} is another one"
             yield RULES.found("independent.differs", detail, [place])
+        at = (one for one in session.by_level() if slot in one.slots.values())
+        level = next(at, session)
         for device, words in opinion.inputs(record.slot):
-            expected = _expected(released.round, session, slot, device)
+            truth = released.round.truth.inputs.get((device, level.level))
+            if truth is None or level.config is None or slot.question is None:
+                continue
+            expected = input_of(truth, level.config, slot.question)
             self._inputs += expected is not None
             if expected is not None and not np.array_equal(expected, words):
                 detail = f"device {device} masked something else in slot {record.slot}"
@@ -80,15 +84,3 @@ class Independent(Check):
         detail = f"{self._computed} of {self._sums} sums, and {self._inputs} masked vectors"
         rounds = tally.whole if self._computed == self._sums else min(self._computed, tally.whole)
         return Coverage(rounds, detail, self._sums)
-
-
-def _expected(
-    round_: RoundView, session: SessionView, slot: SlotView, device: int
-) -> Vector | None:
-    """What a device had to put into a slot; None where that is not known."""
-    for level, config in enumerate(session.levels.rounds if session.levels else ()):
-        first = session.levels.first_slot(level) if session.levels else 0
-        truth = round_.truth.inputs.get((device, level))
-        if slot.index in range(first, first + config.num_slots) and truth is not None:
-            return None if slot.question is None else input_of(truth, config, slot.question)
-    return None
