@@ -152,7 +152,8 @@ def run_experiment(
             with claimed as own:
                 own.note(VERSIONS, versions)
                 own.keep()
-                keep = partial(keep_models, arm, directory, own, subject, versions)
+                origin = origin_of(dataset, versions)
+                keep = partial(write_bundle, arm, directory, own, spec, dataset.scale, origin)
                 try:
                     play(arm, directory, own, population, progress, subject.strategy)
                 except Stop as stop:
@@ -202,23 +203,15 @@ def _usually_here(training: TrainingConfig) -> TrainingConfig:
     return replace(training, backend=CUDA if on_gpu else REFERENCE)
 
 
-def keep_models(
-    config: RunConfig,
-    directory: RunDirectory,
-    record: Record,
-    subject: Subject,
-    versions: Mapping[str, object],
-) -> None:
-    """Write the models of a simulated run to one file, for `deltafl predict`."""
-    dataset = subject.dataset
+def origin_of(dataset: FederatedDataset, versions: Mapping[str, object]) -> dict[str, str]:
+    """On which data the models of a simulated run were trained, for `write_bundle`."""
     has_pixels = dataset.had_pixels or dataset.train[0].x.dtype == np.uint8
-    about = {
+    return {
         "data": dataset.name,
         "data_sha256": str(versions["data_sha256"]),
         "scaled": str(dataset.scaled),
         "bytes": "pixels" if has_pixels else "numbers",
     }
-    write_bundle(config, directory, record, subject.spec(config), dataset.scale, about)
 
 
 def write_bundle(

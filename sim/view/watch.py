@@ -184,14 +184,14 @@ class Audit:
             return AuditState("failed", sentence=self._failure)
         return AuditState("running", self._done)
 
-    def advance(self, offset: int, size: int, round_number: int) -> None:
+    def _advance(self, offset: int, size: int, round_number: int) -> None:
         """See `deltafl.sim.inspect.audit.auditor.Progress`."""
         del round_number
         self._done = offset / size if size else 1.0
 
     def _run(self) -> None:
         try:
-            self.report = audit(self._path, progress=self)
+            self.report = audit(self._path, progress=self._advance)
         except Exception as error:
             self._failure = f"The run cannot be audited: {str(error) or repr(error)}"
             if not isinstance(error, UserError | OSError):

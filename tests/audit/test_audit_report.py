@@ -196,22 +196,14 @@ def test_a_limit_that_is_kept_is_no_finding(run):
     assert "cohort.below-floor" not in {finding.rule for finding in report.findings}
 
 
-class Followed:
-    def __init__(self):
-        self.calls = []
-
-    def advance(self, done, rows, round_number):
-        self.calls.append((done, rows, round_number))
-
-
 @pytest.mark.slow
 def test_progress_ends_at_the_end(run):
-    progress = Followed()
-    audit(run.transcript, Options(), progress)
+    calls = []
+    audit(run.transcript, Options(), lambda *call: calls.append(call))
     rows = run.mark.num_frames
-    done = [one for one, _, _ in progress.calls]
+    done = [one for one, _, _ in calls]
     assert done == sorted(done)
-    assert progress.calls[-1] == (rows, rows, 2)
+    assert calls[-1] == (rows, rows, 2)
 
 
 @pytest.mark.slow

@@ -30,10 +30,10 @@ def passed():
     return every, session.params
 
 
-def heard(passed, change=lambda message: message, **known):
+def heard(passed, change=lambda message: message):
     """An opinion that has taken the messages, changed; what it found, and the sum."""
     every, params = passed
-    opinion, found = replace(Opinion.of(params), **known), []
+    opinion, found = Opinion(params, {}), []
     for seen in every:
         message = change(seen.content.message)
         found += opinion.take(replace(seen, content=replace(seen.content, message=message)))
@@ -54,12 +54,12 @@ def of(kind, **changes):
 
 
 def test_an_honest_sum_is_computed(passed):
-    opinion, found, total = heard(passed)
+    _, found, total = heard(passed)
     assert found == []
     layout = passed[0][0].content.envelope.levels.common.update_layout
     assert len(total) == layout.length
-    assert digest_of([1, 2]) == sum_sha256(np.array([1, 2]))
-    assert opinion.tolerant == [0]
+    one = np.array([1, 2], np.uint64)
+    assert digest_of(one) == sum_sha256(one)
 
 
 def test_a_changed_vector_changes_the_sum(passed):
@@ -68,7 +68,7 @@ def test_a_changed_vector_changes_the_sum(passed):
         passed, of(MaskedInput, packed=lambda m: bytes([m.packed[0] ^ 1]) + m.packed[1:])
     )
     assert other is not None
-    assert other != honest
+    assert not np.array_equal(other, honest)
 
 
 def test_a_false_share_is_passed_over(passed):
@@ -77,7 +77,7 @@ def test_a_false_share_is_passed_over(passed):
 
     _, _, honest = heard(passed)
     _, _, other = heard(passed, of(UnmaskShares, shares=wrong))
-    assert other == honest
+    np.testing.assert_array_equal(other, honest)
 
 
 def test_a_signature_that_does_not_hold_is_named(passed):
@@ -91,7 +91,7 @@ def test_a_signature_that_does_not_hold_is_named(passed):
 
 def test_another_graph_is_named(passed):
     every, params = passed
-    opinion = Opinion.of(params)
+    opinion = Opinion(params, {})
     opinion.params = {**opinion.params, "degree": 2}
     found = [one for seen in every for one in opinion.take(seen)]
     assert sum("neighbours" in detail for detail, _ in found) == 5

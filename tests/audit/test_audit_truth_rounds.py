@@ -9,7 +9,7 @@ from honest_runs import config_of
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.sim.errors import ChainError
+from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.truth_rounds import TruthRounds, input_of, passes
 from deltafl.sim.record.truth import DeviceTruth, Told, TruthWriter
 from deltafl.sim.run.algorithms import build_strategy
@@ -36,27 +36,29 @@ def test_every_round_has_the_truth_of_its_devices(written):
     path, digests = written
     truth = TruthRounds(path, RUN_ID)
     for number, digest in enumerate(digests, 1):
-        ((device, one),) = truth.of(number).items()
+        hidden = truth.of(number)
+        ((device, one),) = hidden.devices.items()
         assert (device, one.loss, one.weight, one.passed) == (
             4 + 3 * (number % 2),
             number / 2,
             5,
             1,
         )
-        assert truth.inputs == {(device, 0): one}
-        assert truth.seeds.keys() == {(bytes([number] * 16), device)}
-        assert truth.digest == digest
-    assert truth.of(4) == {}
-    assert truth.digest == digests[-1]
+        assert hidden.inputs == {(device, 0): one}
+        assert hidden.seeds.keys() == {(bytes([number] * 16), device)}
+        assert hidden.digest == digest
+    assert truth.of(4).devices == {}
+    assert truth.of(4).digest == digests[-1]
     assert truth.to_the_end() == []
 
 
 def test_rounds_that_nobody_asks_for_are_named(written):
     truth = TruthRounds(written[0], RUN_ID)
-    assert truth.of(0) == {}
-    assert truth.digest not in written[1]
-    assert truth.of(2).keys() == {4}
-    assert truth.digest == written[1][1]
+    nothing, second = truth.of(0), truth.of(2)
+    assert nothing.devices == {}
+    assert nothing.digest not in written[1]
+    assert second.devices.keys() == {4}
+    assert second.digest == written[1][1]
     assert truth.to_the_end() == [1, 3]
 
 
@@ -65,9 +67,9 @@ def test_several_levels_have_no_truth_of_one(tmp_path):
     writer.add(1, Told({(4, 0): (1.0, 5), (4, 1): (2.0, 5)}))
     writer.flush()
     writer.close()
-    truth = TruthRounds(tmp_path / "t.sqlite", RUN_ID)
-    assert truth.of(1) == {}
-    assert truth.inputs.keys() == {(4, 0), (4, 1)}
+    hidden = TruthRounds(tmp_path / "t.sqlite", RUN_ID).of(1)
+    assert hidden.devices == {}
+    assert hidden.inputs.keys() == {(4, 0), (4, 1)}
 
 
 def test_what_a_device_had_to_hide_follows_from_its_truth():
@@ -86,5 +88,5 @@ def test_what_a_device_had_to_hide_follows_from_its_truth():
 
 
 def test_the_truth_of_another_run_is_refused(written):
-    with pytest.raises(ChainError, match="of run"):
+    with pytest.raises(UserError, match="of run"):
         TruthRounds(written[0], bytes(15) + b"\x01")

@@ -43,8 +43,8 @@ from deltafl.sim.inspect.audit.plain import (  # noqa: F401 - others take them f
     slot_info,
     survivors_statement,
     threshold_bytes,
+    tolerant_slot_info,
     value_at,
-    whole_mask_key,
     whole_slot_info,
 )
 
@@ -457,14 +457,14 @@ class PlainSession:
             data = message(0x04, params, slot, *bits(opened), b"")
             asked = dict.fromkeys(self.remaining, data)
         vectors, committed = self._vectors(slot, opened)
-        fields, info = {}, self._info(slot)
+        fields, info = {}, whole_slot_info(self._info(slot), opened)
         for position, vector in vectors.items():
             own, masks = self.keys[self.ids[position]][0], []
             secret = self.secrets[self.ids[position]][0]
             for peer in self.near[position]:
                 if opened[peer]:
                     theirs = self.keys[self.ids[peer]][0]
-                    key = whole_mask_key(self.session, info, opened, secret, own, theirs)
+                    key = pairwise_mask_key(self.session, info, secret, own, theirs)
                     masks.append((-1 if position > peer else 1, key))
             packed = self._masked(slot, vector, masks)
             fields[self.ids[position]] = (slot, packed, committed[position])
@@ -479,7 +479,7 @@ class PlainSession:
         self._drop_isolated("mask", slot)
         opened = self._there()
         vectors, committed = self._vectors(slot, opened)
-        fields = {}
+        fields, bound = {}, tolerant_slot_info(info)
         for position, vector in vectors.items():
             client = self.ids[position]
             own, secret = self.keys[client][1 + column], self.secrets[client][1 + column]
@@ -487,7 +487,7 @@ class PlainSession:
             for peer in self.near[position]:
                 if opened[peer]:
                     theirs = self.keys[self.ids[peer]][1 + column]
-                    key = pairwise_mask_key(self.session, info, secret, own, theirs)
+                    key = pairwise_mask_key(self.session, bound, secret, own, theirs)
                     masks.append((-1 if position > peer else 1, key))
             fields[client] = (slot, self._masked(slot, vector, masks), committed[position])
         asked = message(0x04, params, slot, *bits(opened), b"")

@@ -259,7 +259,7 @@ def test_an_audit_says_how_far_it_is_and_why_it_failed(tmp_path, monkeypatch):
     watched = Watched(tmp_path / "run")
 
     def failed(_path, *, progress):
-        progress.advance(1, 4, 1)
+        progress(1, 4, 1)
         said.append(watched.page().audit)
         done.set()
         raise OSError("it is gone")

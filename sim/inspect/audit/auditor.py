@@ -8,31 +8,26 @@ It keeps the messages of one round in memory. Of earlier rounds, checks keep not
 they announced and the sums of updates are in a file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from deltafl.secagg.summing import SlotSum
-from deltafl.sim.errors import ChainError, UserError
+from deltafl.sim.errors import ChainError
 from deltafl.sim.inspect.audit.catalogue import CHECKS
-from deltafl.sim.inspect.audit.check import Premises, RoundOver
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.collected import Findings
 from deltafl.sim.inspect.audit.coverage import Tally, uncovered
 from deltafl.sim.inspect.audit.expected import expected_of
-from deltafl.sim.inspect.audit.facts import CheckFacts
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
+from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.inventory import Inventory
 from deltafl.sim.inspect.audit.options import Options, reproduce
 from deltafl.sim.inspect.audit.preface import LIMITS, facts_of_run, without_truth
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
 from deltafl.sim.inspect.audit.source import Source, find_source
-from deltafl.sim.inspect.audit.truth_rounds import (
-    InputsOfRound,
-    SeedsOfRound,
-    TruthOfRound,
-    TruthRounds,
-)
+from deltafl.sim.inspect.audit.truth_rounds import TruthRounds
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.record import open_record
 from deltafl.sim.record.transcript import (
@@ -50,19 +45,8 @@ from deltafl.sim.record.transcript import (
 )
 from deltafl.sim.settings.constraints import SUMS
 
-
-class Progress(Protocol):
-    """Follows the progress of an audit."""
-
-    def advance(self, done: int, rows: int, round_number: int) -> None:
-        """So many rows of the record are read, up to this round."""
-
-
-class NoProgress:
-    """Follows nothing."""
-
-    def advance(self, done: int, rows: int, round_number: int) -> None:
-        """Ignore it."""
+Progress: TypeAlias = Callable[[int, int, int], object]
+"""Is told how many rows of the record are read, of how many, and up to which round."""
 
 
 def audit(
@@ -82,7 +66,7 @@ def audit(
     """
     chosen = options or Options()
     source = find_source(path, chosen.data)
-    return _Audit(source, chosen).run(progress or NoProgress())
+    return _Audit(source, chosen).run(progress or (lambda *_: None))
 
 
 class _Audit:
@@ -90,15 +74,10 @@ class _Audit:
 
     def __init__(self, source: Source, options: Options) -> None:
         self._source, self._options = source, options
-        expected = expected_of(source, options)
-        self._premises = Premises(
-            source,
-            expected,
-            options.head,
-            FalseAlarmBudget(options.false_alarm_rate),
-            RoundsAgain(expected.policy.expects_active),
-            options.is_baseline,
-        )
+        expected, budget = expected_of(source, options), FalseAlarmBudget(options.false_alarm_rate)
+        rounds = RoundsAgain(expected.policy.expects_active)
+        about = source, expected, options.head, budget, rounds, options.is_baseline
+        self._premises = Premises(*about)
         self._checks = tuple(
             check(self._premises)
             for check in CHECKS
@@ -108,15 +87,13 @@ class _Audit:
         )
         self._findings = Findings()
         self._inventory = Inventory()
-        self._truth: TruthRounds | None = None
+        self._truth = TruthRounds(None, b"")
         self._opening: Opening | None = None
         self._round: RoundView | None = None
-        self._truth_of_round: TruthOfRound = {}
-        self._digest_of_truth = b""
         self._again: dict[tuple[bytes, int], SlotSum] = {}
         self._num_rounds, self._whole_rounds = 0, 0
-        self._num_records, self._digest = 0, b""
-        self._is_closed = False
+        self._last: Record | None = None
+        self._digest = b""
 
     def run(self, progress: Progress) -> AuditReport:
         size = self._source.transcript.stat().st_size
@@ -124,56 +101,62 @@ class _Audit:
             rows = opened.chain.mark.num_frames
         try:
             for record, digest in read_with_digests(self._source.transcript):
-                self._num_records, self._digest = record.number + 1, digest
-                self._take(record)
-                for check in self._checks:
-                    self._findings.add_all(check.on_record(record, digest))
+                self._take(record, digest)
                 if not record.number % 1024:
-                    progress.advance(record.number, rows, self._num_rounds)
+                    progress(record.number, rows, self._num_rounds)
         except ChainError as error:
             if error.damage.is_unreadable:
                 raise
-            number = self._round.number if self._round is not None else None
-            for check in self._checks:  # what came before the damage is audited, and nothing else
-                self._findings.add_all(check.on_damage(error, number))
+            # what came before it is audited, and nothing else
+            damage, number = error, self._round.number if self._round else None
+            self._ask(lambda check: check.on_damage(damage, number))
         self._end_round()
-        progress.advance(rows, rows, self._num_rounds)
-        self._end()
+        progress(rows, rows, self._num_rounds)
+        untold = self._truth.to_the_end()
+        self._ask(lambda check: check.on_truth(untold))
+        self._ask(lambda check: check.on_end())
+        alarms = self._premises.budget.alarms()
+        self._ask(lambda check: check.on_alarms(alarms))
         return self._report(size)
 
-    def _take(self, record: Record) -> None:
+    def _ask(self, found: Callable[[Check], Iterable[Finding] | None]) -> None:
+        """Keep what each check finds."""
+        for check in self._checks:
+            self._findings.add_all(found(check) or ())
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether there are no messages to play again."""
+        return self._opening is not None and self._opening.mode == SUMS
+
+    def _take(self, record: Record, digest: bytes) -> None:
+        self._last, self._digest = record, digest
         match record:
             case Opening():
                 self._opening = record
-                self._open_truth(record)
-            case Message() if self._opening is not None and self._opening.mode == SUMS:
-                self._round_of(record)  # there is nothing to play again
-            case Message():
-                self._take_message(self._round_of(record), record)
-            case Sum() if self._opening is not None and self._opening.mode == SUMS:
-                self._inventory.add_sum(record)
-                self._round_of(record).add_sum(record)
-            case Sum():
-                self._take_sum(self._round_of(record), record)
+                self._truth = TruthRounds(self._options.truth, record.run_id)
             case Begin():
                 self._end_round(record)
                 self._begin_round(record.round).cohort = record.cohort
-            case RoundEnd():
-                self._round_of(record).end = record  # unless the next record says otherwise
-            case Closed():
-                self._round_of(record)
             case Closing():
                 self._end_round(record)
-                self._is_closed = True
             case Resumed():
-                self._is_closed = False
                 self._resume(record)
+            case _:
+                self._take_into(self._round_of(record), record)
+        self._ask(lambda check: check.on_record(record, digest))
 
-    def _take_message(self, round_: RoundView, record: Message) -> None:
-        seen = round_.add(record)
-        self._inventory.add(seen)
-        for check in self._checks:
-            self._findings.add_all(check.on_message(seen, round_))
+    def _take_into(self, round_: RoundView, record: Message | Sum | RoundEnd | Closed) -> None:
+        match record:
+            case Message() if not self._is_silent:
+                seen = round_.add(record)
+                self._inventory.add(seen)
+                self._ask(lambda check: check.on_message(seen, round_))
+            case Sum():
+                self._inventory.add_sum(record)
+                self._take_sum(round_, record)
+            case RoundEnd():
+                round_.end = record  # unless the next record says otherwise
 
     def _round_of(self, record: Message | Sum | RoundEnd | Closed) -> RoundView:
         """The round of a record, which ends the one before if it is of another."""
@@ -184,14 +167,9 @@ class _Audit:
         return round_
 
     def _begin_round(self, number: int) -> RoundView:
-        truth = self._read_truth(number)
-        self._round = RoundView(
-            number, truth=truth, inputs=self._inputs_of_round, seeds=self._seeds_of_round
-        )
+        self._round = RoundView(number, truth=self._truth.of(number))
         self._num_rounds += 1
         self._again = {}
-        self._truth_of_round = truth
-        self._digest_of_truth = b"" if self._truth is None else self._truth.digest
         return self._round
 
     def _resume(self, record: Resumed) -> None:
@@ -201,41 +179,7 @@ class _Audit:
             lost.end = RoundEnd(record.number, lost.number, INTERRUPTED)
         self._end_round(record)
 
-    def _open_truth(self, opening: Opening) -> None:
-        if self._options.truth is not None:
-            try:
-                self._truth = TruthRounds(self._options.truth, opening.run_id)
-            except ChainError as error:
-                raise UserError(str(error)) from None
-
-    def _read_truth(self, round_number: int) -> TruthOfRound:
-        """The truth of a round; damage of its file is no finding about the transcript."""
-        if self._truth is None:
-            return {}
-        try:
-            return self._truth.of(round_number)
-        except ChainError as error:
-            raise UserError(str(error)) from None
-
-    @property
-    def _inputs_of_round(self) -> InputsOfRound:
-        return {} if self._truth is None else self._truth.inputs
-
-    @property
-    def _seeds_of_round(self) -> SeedsOfRound:
-        return {} if self._truth is None else self._truth.seeds
-
-    def _read_all_truth(self) -> Sequence[int] | None:
-        """Rounds that the truth file has and the record has not; None without a file."""
-        if self._truth is None:
-            return None
-        try:
-            return self._truth.to_the_end()
-        except ChainError as error:
-            raise UserError(str(error)) from None
-
     def _take_sum(self, round_: RoundView, record: Sum) -> None:
-        self._inventory.add_sum(record)
         session, again = round_.add_sum(record), self._premises.rounds.learnt(record.slot)
         if session is not None and again is not None:
             members = session.members(record.slot)  # else messages of its roster are missing
@@ -252,42 +196,18 @@ class _Audit:
         if round_ is None:
             return
         self._whole_rounds += bool(round_.sessions)
-        over = RoundOver(
-            round_,
-            following if round_.end is None else None,
-            self._again,
-            self._truth_of_round if self._truth is not None else None,
-            self._seeds_of_round,
-            self._digest_of_truth,
-        )
-        for check in self._checks:
-            self._findings.add_all(check.on_round(over))
-
-    def _end(self) -> None:
-        if (untold := self._read_all_truth()) is not None:
-            for check in self._checks:
-                self._findings.add_all(check.on_truth(untold))
-        for check in self._checks:
-            self._findings.add_all(check.on_end())
-        alarms = self._premises.budget.alarms()
-        for check in self._checks:
-            self._findings.add_all(check.on_alarms(alarms))
+        over = RoundOver(round_, following if round_.end is None else None, self._again)
+        self._ask(lambda check: check.on_round(over))
 
     def _tally(self) -> Tally:
         found = {finding.rule for finding in self._findings.sorted()}
         damaged = any(check.guards_record and found & check.rules.keys() for check in self._checks)
-        return Tally(
-            self._num_rounds,
-            self._whole_rounds,
-            has_truth=self._truth is not None,
-            is_cut=damaged and not self._is_closed,
-        )
+        has_truth, is_closed = self._options.truth is not None, isinstance(self._last, Closing)
+        return Tally(self._num_rounds, self._whole_rounds, has_truth, damaged and not is_closed)
 
     def _report(self, size: int) -> AuditReport:
         findings, tally, opening = self._findings.sorted(), self._tally(), self._opening
-        facts: CheckFacts = {}
-        for check in self._checks:
-            facts.update(check.facts())
+        facts = {name: one for check in self._checks for name, one in check.facts().items()}
         results = tuple(check.result(findings, tally) for check in self._checks)
         sums = facts.get("sums_released", 0), facts.get("sums_replayed", 0)
         unchecked = [one for check in self._checks for one in check.unchecked()]
@@ -301,10 +221,10 @@ class _Audit:
             facts=facts_of_run(self._source, opening, self._premises.expected),
             rounds=tally.rounds,
             full_rounds=tally.whole,
-            records=self._num_records,
+            records=0 if self._last is None else self._last.number + 1,
             size=size,
             has_truth=tally.has_truth,
-            is_silent=opening is not None and opening.mode == SUMS,
+            is_silent=self._is_silent,
             checks=results,
             findings=findings,
             observed=self._inventory.observed(),

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from deltafl.secagg.summing import SlotSum
 from deltafl.sim.errors import ChainError
@@ -22,7 +22,6 @@ from deltafl.sim.inspect.audit.rounds_again import RoundsAgain
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.source import Source
-from deltafl.sim.inspect.audit.truth_rounds import SeedsOfRound, TruthOfRound
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import Record
 
@@ -57,17 +56,15 @@ class RoundOver:
         following: The record that follows it although it has no end; None if it has one, or if
             the file ends.
         again: Sums that were learnt again, by session's tag and slot.
-        truth: The true values of its devices; None without a truth file.
-        seeds: What its devices drew, as far as it is known.
-        truth_digest: That of the truth up to it, 32 bytes; b"" without a truth file.
     """
 
     view: RoundView
     following: Record | None = None
     again: Mapping[tuple[bytes, int], SlotSum] = field(default_factory=dict)
-    truth: TruthOfRound | None = None
-    seeds: SeedsOfRound = field(default_factory=dict)
-    truth_digest: bytes = b""
+
+
+Found: TypeAlias = Iterable[Finding] | None
+"""What a check has found; None where that is nothing."""
 
 
 class Check(ABC):
@@ -107,53 +104,42 @@ class Check(ABC):
     def __init__(self, premises: Premises) -> None:
         self._premises = premises
 
-    def on_record(self, record: Record, digest: bytes) -> Iterable[Finding]:
+    def on_record(self, record: Record, digest: bytes) -> Found:
         """Take a record of the file, after the round that it ends is over.
 
         Args:
             record: The record, in its order.
             digest: The digest of the chain up to it, 32 bytes.
         """
-        del record, digest
-        return ()
 
-    def on_damage(self, error: ChainError, round_number: int | None) -> Iterable[Finding]:
+    def on_damage(self, error: ChainError, round_number: int | None) -> Found:
         """Note that the file is damaged: the rest is unknown, and no further record comes.
 
         Args:
             error: What the reader says.
             round_number: The round in which it happened; None outside a round.
         """
-        del error, round_number
-        return ()
 
-    def on_message(self, seen: Seen, round_: RoundView) -> Iterable[Finding]:
+    def on_message(self, seen: Seen, round_: RoundView) -> Found:
         """Take a message, as it was sorted into its round.
 
         Args:
             seen: The message; long ones are not kept after this.
             round_: Its round, up to this point.
         """
-        del seen, round_
-        return ()
 
-    def on_round(self, over: RoundOver) -> Iterable[Finding]:
+    def on_round(self, over: RoundOver) -> Found:
         """Take a round that is over."""
-        del over
-        return ()
 
-    def on_truth(self, untold: Sequence[int]) -> Iterable[Finding]:
-        """Take what is known of the truth file, once it is read to its end; only if there is one.
+    def on_truth(self, untold: Sequence[int]) -> Found:
+        """Take what is known of the truth file, once it is read to its end.
 
         Args:
             untold: Rounds that it has and the record has not, ascending.
         """
-        del untold
-        return ()
 
-    def on_end(self) -> Iterable[Finding]:
+    def on_end(self) -> Found:
         """The transcript has ended or is damaged: say what follows from all of it."""
-        return ()
 
     def on_alarms(self, alarms: Sequence[Alarm]) -> Iterator[Finding]:
         """After all tests, say which of its own gave results that ideal masks do not explain.
@@ -164,10 +150,9 @@ class Check(ABC):
         for alarm in alarms:
             for test, rule in self.tests.items():
                 if alarm.test.startswith(test):
-                    detail = (
-                        f"{alarm.detail}; p = {alarm.value:.1e}, or {alarm.corrected:.1e} "
-                        f"corrected for all {self._premises.budget.num_tests} tests"
-                    )
+                    tests = f"corrected for all {self._premises.budget.num_tests} tests"
+                    p_values = f"p = {alarm.value:.1e}, or {alarm.corrected:.1e} {tests}"
+                    detail = f"{alarm.detail}; {p_values}"
                     yield self.rules.found(rule, detail, alarm.evidence)
 
     @abstractmethod

@@ -6,7 +6,8 @@ Exit codes: 0 nothing found at or above `--fail-on`, 1 something found, 2 nothin
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from deltafl.sim.errors import UserError
@@ -61,7 +62,7 @@ def _audited(source: Path, options: Options, *, quiet: bool) -> list[AuditReport
     each = replace(options, is_baseline=are_mixed)
     for run in runs:
         with Bar(unit="row", unit_scale=True, desc="audit", quiet=quiet) as bar:
-            report = audit(run, each, _Followed(bar))
+            report = audit(run, each, partial(_advance, bar))
         reports.append(replace(report, reproduce=reproduce(source, options)))
         each = replace(each, truth=None, head=None)  # these are of the first
     return reports
@@ -90,13 +91,8 @@ def _as_json(reports: Sequence[AuditReport]) -> dict[str, object]:
     return {"verdict": said, "runs": [_as_json([one]) for one in reports]}
 
 
-@dataclass
-class _Followed:
-    """Draws how far an audit is."""
-
-    bar: Bar
-
-    def advance(self, done: int, rows: int, round_number: int) -> None:
-        self.bar.total = rows
-        self.bar.set_postfix_str(f"round {round_number}", refresh=False)
-        self.bar.update(done - self.bar.n)
+def _advance(bar: Bar, done: int, rows: int, round_number: int) -> None:
+    """Draw how far an audit is."""
+    bar.total = rows
+    bar.set_postfix_str(f"round {round_number}", refresh=False)
+    bar.update(done - bar.n)

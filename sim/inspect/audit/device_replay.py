@@ -13,12 +13,11 @@ from typing import Final
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import ClientId, Credentials, DecodeError, FirstUse, Ledger, SessionParams
+from deltafl.secagg import DecodeError, SessionParams
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import EncodingError, LedgerError, PeerError, UsageError
-from deltafl.secagg.identity import identity
 from deltafl.sim.inspect.audit.server_replay import different
-from deltafl.sim.record.truth import DeviceSeed, DeviceTruth, sources_of
+from deltafl.sim.record.truth import DeviceTruth
 
 
 class _Lenient(RoundPolicy):
@@ -54,10 +53,7 @@ _DIFFERENT: Final = {
     "committed": ("commitments.other", "committed to another answer than its own"),
     "proof": ("proof.predictable", "proved its answer by other numbers than it drew"),
     "signature": ("keys.unsworn", "signed the list otherwise than its identity does"),
-    "positions": _OTHER_SHARES,
-    "kinds": _OTHER_SHARES,
-    "shares": _OTHER_SHARES,
-}
+} | dict.fromkeys(("positions", "kinds", "shares"), _OTHER_SHARES)
 """Of a message's fields: the rule, and what was otherwise."""
 
 
@@ -70,40 +66,27 @@ class DeviceReplay:
     """A device of a session, and what it has made of what it was sent.
 
     Attributes:
-        device: Its id.
-        seed: Of all that it draws.
-        policy: What it insists on.
-        ledger: What it remembers over all rounds.
+        client: The device; nothing was sent to it.
         params: The session's.
         inputs: Its values by conformity level.
         has_refused: Whether it was sent what it refuses.
         lost_track: Whether the rest of its answers is passed over.
     """
 
-    device: int
-    seed: DeviceSeed
-    policy: RoundPolicy
-    ledger: Ledger
+    client: RoundClient
     params: SessionParams
     inputs: Mapping[int, DeviceTruth]
     has_refused: bool = False
     lost_track: bool = False
-    _client: RoundClient = field(init=False)
     _due: list[bytes] = field(default_factory=list)
     _ended: tuple[str, str] = _UNASKED
-
-    def __post_init__(self) -> None:
-        seed, (secrets, noise) = self.seed, sources_of(self.seed.seed)
-        own = Credentials(identity(seed.identity), FirstUse()) if seed.identity else None
-        about = ClientId(self.device), self.policy, secrets, own, noise
-        self._client = RoundClient(*about, ledger=self.ledger)
 
     def take(self, data: bytes) -> None:
         """Answer what it was sent; the answer is due from now on, unless none can be known."""
         if self.lost_track or self._ended is not _UNASKED:
             return
         try:
-            reply = self._client.receive(data)
+            reply = self.client.receive(data)
             if isinstance(reply, LocalWork):
                 reply = self._work(reply)
         except (PeerError, LedgerError, UsageError) as error:
@@ -117,7 +100,7 @@ class DeviceReplay:
             self._due += () if reply is None else (reply,)
 
     def _work(self, task: LocalWork) -> bytes | None:
-        inputs, client = self.inputs, self._client
+        inputs, client = self.inputs, self.client
         if task is LocalWork.MEASURE_LOSS:
             if inputs.keys() != set(range(len(client.models))):
                 raise _Untrue("truth.missing", "was asked for its loss, and the truth has none")

@@ -42,14 +42,9 @@ def extract(material: bytes, salt: bytes) -> bytes:
     return hmac.digest(salt, material, "sha256")
 
 
-def expand(secret: bytes, info: bytes) -> bytes:
-    """The second half of HKDF-SHA256, 32 bytes (2.2)."""
-    return hmac.digest(secret, info + b"\x01", "sha256")
-
-
 def hkdf(material: bytes, salt: bytes, info: bytes) -> bytes:
     """HKDF-SHA256, 32 bytes (2.2)."""
-    return expand(extract(material, salt), info)
+    return hmac.digest(extract(material, salt), info + b"\x01", "sha256")
 
 
 def stream(key: bytes, size: int) -> bytes:
@@ -169,10 +164,9 @@ def self_mask_key(session: bytes, info: bytes, seed: bytes) -> bytes:
     return hkdf(seed, session, pack(PREFIX + b"self mask", info))
 
 
-def pairwise_mask_key(session: bytes, info: bytes, secret: bytes, own: bytes, peer: bytes) -> bytes:
-    """The key of the mask of two devices in a tolerant slot (5.4)."""
-    both = b"".join(sorted((own, peer)))
-    return hkdf(agree(secret, peer), session, pack(PREFIX + b"pairwise mask", info) + both)
+def tolerant_slot_info(info: bytes) -> bytes:
+    """What the masks of two devices in a tolerant slot are bound to (5.4)."""
+    return pack(PREFIX + b"pairwise mask", info)
 
 
 def whole_slot_info(info: bytes, members: Sequence[bool]) -> bytes:
@@ -180,12 +174,10 @@ def whole_slot_info(info: bytes, members: Sequence[bool]) -> bytes:
     return pack(PREFIX + b"pairwise mask of a whole slot", info, *bits(members))
 
 
-def whole_mask_key(
-    session: bytes, info: bytes, members: Sequence[bool], secret: bytes, own: bytes, peer: bytes
-) -> bytes:
-    """The key of the mask of two devices in a whole slot (5.7)."""
+def pairwise_mask_key(session: bytes, info: bytes, secret: bytes, own: bytes, peer: bytes) -> bytes:
+    """The key of the mask of two devices, by what it is bound to in their slot (5.4, 5.7)."""
     both = b"".join(sorted((own, peer)))
-    return hkdf(agree(secret, peer), session, whole_slot_info(info, members) + both)
+    return hkdf(agree(secret, peer), session, info + both)
 
 
 def seed_commitment(session: bytes, slot: int, position: int, seed: bytes) -> bytes:
@@ -234,6 +226,5 @@ def threshold_bytes(eta: int, delta: int) -> bytes:
 
 def binding(round_context: bytes, what: str, question: bytes) -> bytes:
     """What a slot is bound to: a `Query` or a `Threshold` (12.6)."""
-    return sha256(
-        pack(ROUND_PREFIX + b"slot binding", round_context, what.encode(), question)
-    ).digest()
+    bound = pack(ROUND_PREFIX + b"slot binding", round_context, what.encode(), question)
+    return sha256(bound).digest()

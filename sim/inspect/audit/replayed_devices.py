@@ -5,21 +5,17 @@ follows from its settings, and from what devices refuse: the plan of drop-outs i
 seed, and a device holds to its policy.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
-from deltafl.fl.cohort import Cohort, SecureRoundResult, Weighing
-from deltafl.fl.local import LocalTraining
+from deltafl.fl.cohort import Cohort, SecureRoundResult
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.round import LostSearch
-from deltafl.secagg.session import Observer
 from deltafl.secagg.states import Stage, Step
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.masked import as_bytes
@@ -27,19 +23,17 @@ from deltafl.sim.cohort.sampling import Indices, lost_outcomes
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.rounds_again import Kept
-from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.evaluations import Evaluation
-from deltafl.sim.record.transcript import INTERRUPTED, BegunRound, TranscriptWriter
-from deltafl.sim.record.truth import Told
+from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.algorithms import dropouts_of, sessions_of
-from deltafl.sim.run.drawing import Lying, Measured
+from deltafl.sim.run.drawing import Measured
 from deltafl.sim.run.engine import Stop
 from deltafl.sim.run.simulated import SimulatedDevices
 from deltafl.sim.settings.config import REMOTE, RunConfig
 
 _MANY: Final = 1 << 40  # devices on a list that nobody has
 _SHOWN: Final = 60  # characters of a value
-_ROUNDING: Final = 1e-4  # by which processors differ, of a number or of 1
+_ROUNDING: Final = 5e-5  # by which processors differ, of a number and of 1
 _NOWHERE: Final = Evidence()
 _FALSE: Final = "record.disagrees"
 
@@ -61,10 +55,9 @@ def _differences(said: object, due: object, path: str) -> Iterator[tuple[str, ob
     elif (said.dtype, said.shape) != (due.dtype, due.shape):
         yield path, said, due
     elif said.tobytes() != due.tobytes():
-        flat = said.reshape(-1), due.reshape(-1)
-        first = np.flatnonzero(np.not_equal(*(one.view(np.uint8) for one in flat)))[0]
-        at = int(first) // said.itemsize
-        yield f"{path}[{at}]", flat[0][at], flat[1][at]
+        octets = (one.reshape(-1, 1).view(np.uint8) for one in (said, due))
+        at = int(np.not_equal(*octets).any(axis=1).argmax())
+        yield f"{path}[{at}]", said.flat[at], due.flat[at]
     for name, (one, other) in parts.items():
         yield from _differences(one, other, f"{path}{name}")
 
@@ -76,16 +69,11 @@ def _says(path: str, said: object, due: object) -> str:
     return f"it says {path} = {one}, and it is {other}"
 
 
-def _is_near(said: object, due: object) -> bool:
-    """Whether two numbers differ as much as processors do."""
-    is_float = isinstance(said, float) and isinstance(due, float)
-    return is_float and math.isclose(said, due, rel_tol=_ROUNDING, abs_tol=_ROUNDING)  # type: ignore[arg-type]
-
-
-def disagreements(path: str, said: object, due: object) -> Iterator[str]:
-    """Where two values differ, a sentence each."""
-    for difference in _differences(said, due, path):
-        yield _says(*difference)
+def is_near(said: object, due: object) -> bool:
+    """Whether two numbers, or vectors of one shape, differ as much as processors do."""
+    if not isinstance(said, float | np.ndarray) or not isinstance(due, float | np.ndarray):
+        return False
+    return np.shape(said) == np.shape(due) and np.allclose(said, due, _ROUNDING, _ROUNDING)
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +81,6 @@ class ReplayedDevices:
     """All devices of a run; a `Population`, and its `drawing.Devices`.
 
     Attributes:
-        rounding: By which processors differ, of a number or of 1.
         config: The settings of the run.
         kept: What its rounds came to, by number.
         number: How many train; None if they are those that the record has, and others.
@@ -103,8 +90,6 @@ class ReplayedDevices:
         rounds: How many rounds the engine has played.
         untold: Rounds in which all that were left fell silent at once, as devices do that refuse.
     """
-
-    rounding: ClassVar[float] = _ROUNDING
 
     config: RunConfig
     kept: Mapping[int, Kept]
@@ -134,14 +119,18 @@ class ReplayedDevices:
         """Nobody asks for it: the engine is given the first model."""
         return ModelSpec(config.model.name, (), 0)
 
-    def keeps(self, begun: BegunRound) -> bool:
+    def begin(self, *_: object, **__: object) -> None:
+        """Nothing is gone on with."""
+
+    def forget(self) -> None:
+        """Nothing was asked for."""
+
+    def keeps(self, *_: object, **__: object) -> bool:
         """No: what the record has begun anew is played as it says."""
-        del begun
         return False
 
-    def of_run(self, config: RunConfig, observer: Observer) -> "ReplayedDevices":
+    def of_run(self, *_: object, **__: object) -> "ReplayedDevices":
         """The devices of the run; see `Population`."""
-        del config, observer
         return self
 
     def num_others(self, without: AbstractSet[int], only: AbstractSet[int] | None = None) -> int:
@@ -155,44 +144,24 @@ class ReplayedDevices:
     ) -> Indices:
         """All that there are; where nobody knows, those that the record has invited."""
         del size
-        there = range(self.number) if self.number is not None else only or self._invited
-        return np.array(
-            [one for one in sorted(there) if one not in without and (only is None or one in only)],
-            np.int64,
-        )
+        there = {*range(self.number)} if self.number is not None else {*(only or self._invited)}
+        return np.array(sorted((there if only is None else there & only) - without), np.int64)
 
     @property
     def _invited(self) -> tuple[int, ...]:
         kept = self.kept.get(self._next)
         return () if kept is None else kept.cohort
 
-    def begin(
-        self, ids: Sequence[int], round_index: int, transcript: TranscriptWriter, mark: Mark | None
-    ) -> None:
-        """Nothing is gone on with."""
-
-    def cohort(
-        self,
-        ids: Sequence[int],
-        round_index: int,
-        training: LocalTraining,
-        told: Told | None,
-        lying: Lying | None = None,
-        lost: Sequence[LostSearch] = (),
-    ) -> "_Cohort":
+    def cohort(self, ids: Sequence[int], round_index: int, *_: object, **__: object) -> "_Cohort":
         """Some of them, which must be those that the record has invited."""
-        del training, told, lying, lost
         kept = self.kept.get(round_index + 1)
         if kept is None:
             raise Stop
         self._next = round_index + 2
         if tuple(ids) != kept.cohort:
             detail = f"round {round_index + 1} was begun with other devices than a run draws"
-            self.departures.append((_FALSE, detail, kept.place))
+            self.depart(_FALSE, detail, kept.place)
         return _Cohort(ids, partial(self._answer, kept, round_index))
-
-    def forget(self) -> None:
-        """Nothing was asked for."""
 
     def evaluate(self, models: Sequence[Vector], round_number: int) -> Sequence[Measured] | None:
         """Measure models, if the data are here."""
@@ -202,7 +171,7 @@ class ReplayedDevices:
         self, kept: Kept, index: int, levels: Levels, models: Sequence[Vector]
     ) -> SecureRoundResult:
         """What a round came to, compared with what the engine announces in it."""
-        outcomes = kept.outcomes()
+        outcomes = tuple(outcome() for outcome in kept.outcomes)
         if not outcomes and not kept.is_interrupted:
             raise Stop
         self.rounds += 1
@@ -210,7 +179,7 @@ class ReplayedDevices:
         for device, step in self.unfounded(kept, index, len(levels.slots())):
             where = f"{step.stage.name.lower()} of slot {step.slot}"
             detail = f"device {device} did not answer ({where}), and by the settings it does"
-            self.departures.append(("answers.vanished", detail, kept.place))
+            self.depart("answers.vanished", detail, kept.place)
         if not outcomes:
             return SecureRoundResult(lost_outcomes(levels, kept.slots, INTERRUPTED), None)
         return SecureRoundResult(outcomes, kept.received / len(kept.cohort))
@@ -235,9 +204,14 @@ class ReplayedDevices:
         """Note where two values differ; of an evaluation, the first place alone."""
         found = list(_differences(said, due, path))
         if isinstance(said, Evaluation):
-            is_near = all(_is_near(one, other) for _, one, other in found)
-            found, rule = found[:1], "run.rounding" if is_near else rule
-        self.departures += [(rule, _says(*one), place) for one in found]
+            are_near = all(is_near(one, other) for _, one, other in found)
+            found, rule = found[:1], "run.rounding" if are_near else rule
+        for one in found:
+            self.depart(rule, _says(*one), place)
+
+    def depart(self, rule: str, detail: str, place: Evidence = _NOWHERE) -> None:
+        """Note what the record says otherwise."""
+        self.departures.append((rule, detail, place))
 
     def unfounded(self, kept: Kept, index: int, num_slots: int) -> Iterator[tuple[int, Step]]:
         """Devices whose silence follows neither from the plan nor from a refusal, and since when.
@@ -278,8 +252,7 @@ class _Cohort(Cohort):
         return dict.fromkeys(self.ids, 1)
 
     def secure_round(
-        self, levels: Levels, models: Sequence[Vector], weighing: Weighing | None = None
+        self, levels: Levels, models: Sequence[Vector], *_: object, **__: object
     ) -> SecureRoundResult:
         """What the round came to; see `Cohort`."""
-        del weighing
         return self.answer(levels, models)

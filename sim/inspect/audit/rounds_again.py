@@ -50,6 +50,12 @@ class _Shelf:
 
         return back
 
+    def put_outcome(self, one: RoundOutcome) -> Callable[[], RoundOutcome]:
+        if one.update is None:
+            return lambda: one
+        back, rest = self.put(one.update.tobytes()), replace(one, update=None)
+        return lambda: replace(rest, update=np.frombuffer(back()).copy())
+
 
 @dataclass(slots=True, eq=False)
 class Kept:
@@ -61,8 +67,7 @@ class Kept:
         levels: The levels that were announced; None if nothing was.
         models: The models that were announced; nothing if none were.
         params: The session's parameters; None if nothing was announced.
-        updates: By what it changed each level's model, float64; None where it did not. Empty where
-            it was not played to its end.
+        outcomes: Each gives what it came to at a level; nothing where it was not played to its end.
         slots: Of the sums that are recorded, indices into the session's slots.
         silent: Devices that did not answer in time, each with the first step that it missed.
         received: Bytes that devices sent.
@@ -75,26 +80,12 @@ class Kept:
     levels: Levels | None = None
     models: Shelved = bytes
     params: SessionParams | None = None
-    updates: Sequence[Shelved | None] = ()
+    outcomes: Sequence[Callable[[], RoundOutcome]] = ()
     slots: list[int] = field(default_factory=list)
     silent: Mapping[int, Step] = field(default_factory=dict)
     received: int = 0
     is_interrupted: bool = True
     refused: frozenset[int] | None = None
-    _outcomes: Sequence[RoundOutcome] = ()  # without the updates
-
-    def shelve(self, outcomes: Sequence[RoundOutcome], put: Callable[[bytes], Shelved]) -> None:
-        """Keep what it came to, level by level; what is long is put away."""
-        updates = [one.update for one in outcomes]
-        self.updates = [None if one is None else put(one.tobytes()) for one in updates]
-        self._outcomes = [replace(one, update=None) for one in outcomes]
-
-    def outcomes(self) -> tuple[RoundOutcome, ...]:
-        """What it came to, level by level; nothing where it was not played to its end."""
-        return tuple(
-            one if update is None else replace(one, update=np.frombuffer(update()).copy())
-            for one, update in zip(self._outcomes, self.updates, strict=True)
-        )
 
 
 @dataclass(slots=True, eq=False)
@@ -140,9 +131,8 @@ class RoundsAgain:
         match record:
             case Begin():
                 self._is_begun, self._replay = True, None
-                self._kept = self.kept[record.round] = Kept(
-                    record.cohort, Evidence(record.round, record.number)
-                )
+                place = Evidence(record.round, record.number)
+                self._kept = self.kept[record.round] = Kept(record.cohort, place)
             case Message() if record.size and not data:  # it is not kept
                 self._is_begun, self._replay = False, None
             case Message() if record.sent and self._is_begun:
@@ -171,14 +161,11 @@ class RoundsAgain:
             yield "messages.untimely", "a round begins without an announcement"
             return
         models, ids = envelope.models, map(ClientId, kept.cohort)
+        lost = self._lost.get((models, kept.cohort), ())
         try:
             params = decode_open(envelope.session).params
-            server = RoundServer(
-                *(envelope.levels, models, params, ids),
-                self._directory if params.signed else None,
-                keeps_cohort=self.keeps_cohort,
-                lost=self._lost.get((models, kept.cohort), ()),
-            )
+            about = envelope.levels, models, params, ids, self._directory if params.signed else None
+            server = RoundServer(*about, keeps_cohort=self.keeps_cohort, lost=lost)
         except (DecodeError, UsageError) as error:
             yield "session.impossible", f"no server announces this: {error}"
             return
@@ -199,14 +186,13 @@ class RoundsAgain:
             return
         self.played += 1
         kept.silent = replay.silent
-        kept.shelve(outcomes, self._shelf.put)
+        kept.outcomes = [self._shelf.put_outcome(one) for one in outcomes]
         self._starts = starts
         for level, one in enumerate(outcomes):
             found, grid = one.search, replay.server.levels.rounds[level].search.grid
-            if found is None or found.tail is None or one.aborted is not None:
-                continue
-            if found.eta:  # 0 keeps all, and is no place to search from
-                self._starts[level] = grid.tick(found.eta)[0]
+            if found is None or found.tail is None or one.aborted is not None or not found.eta:
+                continue  # η = 0 keeps all, and is no place to search from
+            self._starts[level] = grid.tick(found.eta)[0]
         searches = tuple(one.lost for one in outcomes if one.lost is not None)
         if len(searches) == len(outcomes):
             self._lost = {(kept.models(), kept.cohort): searches}

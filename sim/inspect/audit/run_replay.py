@@ -12,7 +12,7 @@ what the run says, and it is compared as far as that goes.
 import contextlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -34,7 +34,7 @@ from deltafl.sim.cohort.hardware import usable_cores
 from deltafl.sim.data.dataset import dataset_digest
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.replayed_devices import ReplayedDevices, disagreements
+from deltafl.sim.inspect.audit.replayed_devices import ReplayedDevices, is_near
 from deltafl.sim.inspect.audit.rounds_again import Kept
 from deltafl.sim.record.checkpoint import read_checkpoint, read_state
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
@@ -43,14 +43,14 @@ from deltafl.sim.record.record import SUMMARY, VERSIONS, Record, saved_rounds
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.versions import NAMES_OF_VERSIONS, versions_now
 from deltafl.sim.run.engine import Stop, play
-from deltafl.sim.run.experiment import Subject, keep_models, subject_of, write_bundle
+from deltafl.sim.run.experiment import Subject, origin_of, subject_of, write_bundle
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import SimulatedDevices, first_model
 from deltafl.sim.run.summary import DataSize, summarise_experiment, summarise_run
 from deltafl.sim.settings.config import PRIVATE, REFERENCE, RunConfig
 
-_TIMES: Final = frozenset({"train_cpu_s", "protocol_cpu_s", "wall_s", "stage_s"})
-"""Of an event: what no replay can have as well."""
+_TIMES: Final = frozenset({"train_cpu_s", "protocol_cpu_s", "wall_s"})
+"""Of an event: what no replay can have as well, beside the times of each stage."""
 
 _STAGES: Final = frozenset(stage.name.lower() for stage in Stage)
 _LONGEST_S: Final = 1e9
@@ -103,13 +103,36 @@ class RunReplay(ReplayedDevices):
             saved = saved_rounds(theirs)
             if not saved or saved != saved_rounds(ours) or stored is None or spec is None:
                 return
+            origin = {name: stored.provenance[name] for name in _ABOUT if name in stored.provenance}
+            scale = stored.scale
             if subject:
-                keep_models(config, here, ours, subject, versions)
-            else:
-                about = {n: stored.provenance[n] for n in _ABOUT if n in stored.provenance}
-                write_bundle(config, here, ours, spec, stored.scale, about)
+                scale, origin = subject.dataset.scale, origin_of(subject.dataset, versions)
+            write_bundle(config, here, ours, spec, scale, origin)
             one, other = (sha256(each.bundle.read_bytes()).hexdigest() for each in (there, here))
             self._compare(f"SHA-256 of {there.bundle.name}", one, other)
+
+    def compare_summary(self, directory: RunDirectory, arms: Sequence[RunConfig]) -> None:
+        """Compare the summary of a finished experiment with the records of its runs.
+
+        Args:
+            directory: Of the first run.
+            arms: The settings of all runs, the first one's first.
+
+        Raises:
+            UserError: a record is damaged.
+        """
+        if (said := directory.summary()) is None:
+            return
+        of_data = DataSize(*(said.get(name) for name in ("data", "train_devices", "test_devices")))  # type: ignore[arg-type] # compared as they are
+        runs = []
+        for number, arm in enumerate(arms):
+            place = arm.federation.algorithm, arm.experiment.seed
+            own = directory.arm(*place) if number else directory
+            with own.read() as record:
+                runs.append(summarise_run(arm, record, of_data))
+        due = json.loads(json.dumps(to_json(summarise_experiment(runs))))
+        unknown = {_MEMORY: said[_MEMORY]} if _MEMORY in said else {}
+        self._compare("summary", said, due | unknown)
 
     def _play(self, go_on: Callable[[], None]) -> None:
         """Play as far as the record goes; a run that gave up may have been resumed."""
@@ -160,7 +183,7 @@ class RunReplay(ReplayedDevices):
         try:
             return read_stored(there.bundle)
         except DataError as error:
-            self.departures.append(("record.disagrees", str(error), Evidence()))
+            self.depart("record.disagrees", str(error))
             return None
 
     def _spec(self, stored: Stored | None) -> ModelSpec | None:
@@ -222,11 +245,9 @@ class RunReplay(ReplayedDevices):
         due = first_model(self.config, spec)
         if not shown.size:
             return due
-        is_alike = shown.shape == due.shape
-        is_near = is_alike and np.allclose(shown, due, self.rounding, self.rounding)
-        rule = "run.rounding" if is_near else "model.first-differs"
+        rule = "run.rounding" if is_near(shown, due) else "model.first-differs"
         self._compare("rounds[1].models", shown, due, kept.place, rule)
-        return shown if is_alike else due
+        return shown if shown.shape == due.shape else due
 
     def _written(self, theirs: Record, ours: Record, *, is_measured: bool) -> None:
         """Compare what is written of rounds."""
@@ -243,33 +264,10 @@ class RunReplay(ReplayedDevices):
         for one, other in zip(said, due, strict=False):
             number = cast(int, other.round if isinstance(other, Evaluation) else other["round"])
             self._compare(f"{what}[{number}]", one, other, Evidence(number))
-        is_whole = all(one.updates or one.is_interrupted for one in self.kept.values())
+        is_whole = all(one.outcomes or one.is_interrupted for one in self.kept.values())
         may_lack = 0 if self._is_finished else 1
         if is_whole and not 0 <= len(due) - len(said) <= may_lack:
             self._compare(f"the number of {what}", len(said), len(due))
-
-
-def summary_differs(directory: RunDirectory, arms: Sequence[RunConfig]) -> Iterator[str]:
-    """What the summary of a finished experiment says otherwise than the records of its runs.
-
-    Args:
-        directory: Of the first run.
-        arms: The settings of all runs, the first one's first.
-
-    Raises:
-        UserError: a record is damaged.
-    """
-    if (said := directory.summary()) is None:
-        return
-    of_data = DataSize(*(said.get(name) for name in ("data", "train_devices", "test_devices")))  # type: ignore[arg-type] # compared as they are
-    runs = []
-    for number, arm in enumerate(arms):
-        own = directory.arm(arm.federation.algorithm, arm.experiment.seed) if number else directory
-        with own.read() as record:
-            runs.append(summarise_run(arm, record, of_data))
-    due = json.loads(json.dumps(to_json(summarise_experiment(runs))))
-    unknown = {_MEMORY: said[_MEMORY]} if _MEMORY in said else {}
-    yield from disagreements("summary", said, due | unknown)
 
 
 def _state(record: Record, number: int) -> Mapping[str, object]:
@@ -281,14 +279,11 @@ def _state(record: Record, number: int) -> Mapping[str, object]:
 
 def _untimed(event: Event) -> Event:
     """An event without what no replay can have as well."""
-    return {
-        name: "a time" if name in _TIMES and _is_time(name, value) else value
-        for name, value in event.items()
-    }
+    return {name: "a time" if _is_time(name, value) else value for name, value in event.items()}
 
 
 def _is_time(name: str, value: object) -> bool:
     """Whether it can be a time in seconds, or one for each stage."""
     if name == "stage_s":
         return isinstance(value, dict) and value.keys() <= _STAGES
-    return type(value) in (int, float) and 0 <= value <= _LONGEST_S  # type: ignore[operator]
+    return name in _TIMES and type(value) in (int, float) and 0 <= value <= _LONGEST_S  # type: ignore[operator]

@@ -134,10 +134,8 @@ class ServerReplay:
         if self._reason:
             if not self._goes_on:
                 self._goes_on = True
-                yield (
-                    "messages.untimely",
-                    f"it goes on, and is to be given up because {self._reason}",
-                )
+                detail = f"it goes on, and is to be given up because {self._reason}"
+                yield "messages.untimely", detail
             return
         due = self._due.get(ClientId(peer))
         if peer in self._sent or due is None:

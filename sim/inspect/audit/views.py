@@ -9,7 +9,7 @@ from deltafl.protocol.messages import Announce
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.seen import Decoder, Seen
 from deltafl.sim.inspect.audit.session_log import Session
-from deltafl.sim.inspect.audit.truth_rounds import InputsOfRound, SeedsOfRound, TruthOfRound
+from deltafl.sim.inspect.audit.truth_rounds import HiddenInRound
 from deltafl.sim.record.transcript import Message, RoundEnd, Sum
 
 
@@ -23,9 +23,7 @@ class RoundView:
         sums: What the server says that it learnt, in order.
         end: The record that ends the round; None where there is none.
         cohort: The devices that the record of its begin names; None where there is none.
-        truth: The true values of its devices, as far as they are known.
-        inputs: The same of all conformity levels.
-        seeds: What its devices draw, as far as it is known.
+        truth: What is known beside what the server saw.
     """
 
     number: int
@@ -33,9 +31,7 @@ class RoundView:
     sums: list[Sum] = field(default_factory=list)
     end: RoundEnd | None = None
     cohort: tuple[int, ...] | None = None
-    truth: TruthOfRound = field(default_factory=dict)
-    inputs: InputsOfRound = field(default_factory=dict)
-    seeds: SeedsOfRound = field(default_factory=dict)
+    truth: HiddenInRound = field(default_factory=HiddenInRound)
     _decoder: Decoder = field(default_factory=Decoder)
 
     def add(self, record: Message) -> Seen:

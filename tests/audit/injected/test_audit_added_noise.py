@@ -121,17 +121,17 @@ def in_bins(number, bins):
 
 def test_new_noise_in_every_bin_passes():
     found = of_searches(in_bins)
-    assert set(found) == {"noise of searches", "bins without noise", "the same noise of bins"}
+    assert set(found) == {"noise of searches", "noise of single bins", "the same noise of bins"}
     assert min(min(values) for values in found.values()) > 1e-3
 
 
 def test_all_noise_in_one_bin_is_found():
     found = of_searches(lambda n, bins: in_bins(n, bins).sum() * (np.arange(bins) == 0))
-    assert found["bins without noise"][0] < 1e-9
+    assert found["noise of single bins"][0] < 1e-9
     assert found["noise of searches"][0] > 1e-3
 
 
 def test_the_same_noise_of_bins_is_found():
     found = of_searches(lambda _, bins: in_bins(1, bins))
     assert found["the same noise of bins"][0] < 1e-9
-    assert found["bins without noise"][0] > 1e-3
+    assert found["noise of single bins"][0] > 1e-3

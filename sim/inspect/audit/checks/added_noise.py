@@ -12,6 +12,7 @@ noise in finer steps: what is beyond whole numbers is noise alone.
 """
 
 from collections import Counter
+from contextlib import suppress
 from math import log, pi, sqrt
 from types import MappingProxyType
 from typing import Final
@@ -44,7 +45,7 @@ noise.repeated high device A18: sums of several rounds have the same noise
 _UPDATE: Final = "noise of one update"
 _UPDATES: Final = "noise of all updates"
 _SEARCHES: Final = "noise of searches"
-_WHOLE: Final = "bins without noise"
+_WHOLE: Final = "noise of single bins"
 _SAME_UPDATES: Final = "the same noise of updates"
 _SAME_BINS: Final = "the same noise of bins"
 
@@ -57,10 +58,7 @@ class AddedNoise(Check):
 
     name = "noise in sums"
     rules = RULES
-    tests = MappingProxyType(
-        dict.fromkeys((_SAME_UPDATES, _SAME_BINS), "noise.repeated")
-        | dict.fromkeys((_UPDATE, _UPDATES, _SEARCHES, _WHOLE), "noise.too-little")
-    )
+    tests = MappingProxyType({"the same noise": "noise.repeated", "noise of": "noise.too-little"})
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
@@ -71,7 +69,7 @@ class AddedNoise(Check):
         self._numbers = Counter[int | None]()  # of noise in updates, by round
         self._searches = 0
 
-    def on_round(self, over: RoundOver) -> tuple[()]:
+    def on_round(self, over: RoundOver) -> None:
         """Measure a round's sums; the alarms come when all tests are made."""
         for tag, session in over.view.sessions.items():
             for level in session.by_level():
@@ -83,9 +81,8 @@ class AddedNoise(Check):
                         self._of_search(*known)
                     elif level.config.update.noise is not None:
                         self._of_update(*known)
-        return ()
 
-    def on_end(self) -> tuple[()]:
+    def on_end(self) -> None:
         """Test what all sums of updates, and all searches, come to."""
         for (test, chance), (place, number, found) in self._totals.items():
             detail = f"{found:.0f} of {number} bins, where chance is {chance:.2g}"
@@ -97,7 +94,6 @@ class AddedNoise(Check):
             else:
                 value, detail = _too_small(number, found)
             self._premises.budget.add(PValue(test, value, detail), place)
-        return ()
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds without noise are covered: there is nothing to measure in them."""
@@ -164,10 +160,9 @@ def _too_small(number: int, found: float) -> tuple[float, str]:
 
 def _decoded(layout: Layout, words: Vector) -> dict[str, Counts]:
     """The numbers of a sum; none if it is outside its layout."""
-    try:
+    with suppress(EncodingError):
         return layout.decode(words)
-    except EncodingError:
-        return {}
+    return {}
 
 
 def noise_in(config: RoundConfig, words: Vector) -> Floats:

@@ -6,7 +6,9 @@ Needs a truth file, which has the seed of all that they draw.
 from collections import defaultdict
 from collections.abc import Iterator
 
-from deltafl.secagg import Ledger, MemoryLedger
+from deltafl.protocol.client import RoundClient
+from deltafl.secagg import ClientId, Credentials, FirstUse, Ledger, MemoryLedger
+from deltafl.secagg.identity import identity
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.device_replay import LENIENT, DeviceReplay
@@ -16,6 +18,7 @@ from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.session_log import Session
 from deltafl.sim.inspect.audit.views import RoundView, place_of
 from deltafl.sim.record.transcript import INTERRUPTED
+from deltafl.sim.record.truth import sources_of
 from deltafl.sim.run.algorithms import policy_of
 
 RULES = Rules.read(
@@ -62,10 +65,10 @@ class DevicesAgain(Check):
         self._ledgers: dict[int, Ledger] = defaultdict(MemoryLedger)
         self._devices: dict[tuple[bytes, int], DeviceReplay | None] = {}  # None without a seed
         self._latest = b""  # the session
-        self._missing: list[Finding] = []
+        self._found: list[Finding] = []  # in the round
         self._played = self._rounds = 0
 
-    def on_message(self, seen: Seen, round_: RoundView) -> Iterator[Finding]:
+    def on_message(self, seen: Seen, round_: RoundView) -> None:
         """Hand a message to its device, or compare one with what the device sends."""
         peer, session = seen.record.peer, round_.sessions.get(seen.content.tag)
         if session is not None:
@@ -75,31 +78,30 @@ class DevicesAgain(Check):
             self._devices[key] = self._device(key, session, round_)
             if self._devices[key] is None:
                 detail = f"the truth has no seed of device {peer}"
-                self._missing.append(RULES.found("truth.missing", detail, [seen.place]))
+                self._found.append(RULES.found("truth.missing", detail, [seen.place]))
         if (device := self._devices.get(key)) is None:
             return
-        if seen.record.sent and session is not None:
+        if not seen.record.sent:
+            for rule, detail in device.compare(seen.data):
+                self._found.append(RULES.found(rule, f"device {peer} {detail}", [seen.place]))
+        elif session is not None:
             device.take(seen.data)
-        for rule, detail in () if seen.record.sent else device.compare(seen.data):
-            found = RULES.found(rule, f"device {peer} {detail}", [seen.place])
-            if rule == "truth.missing":
-                self._missing.append(found)
-            else:
-                yield found
 
     def _device(
         self, key: tuple[bytes, int], session: Session, round_: RoundView
     ) -> DeviceReplay | None:
         """A device that is heard of for the first time; None if its seed is not known."""
-        if (seed := round_.seeds.get(key)) is None:
+        if (seed := round_.truth.seeds.get(key)) is None:
             return None
-        peer = key[1]
-        inputs = {level: one for (of, level), one in round_.inputs.items() if of == peer}
-        own = self._policy, self._ledgers[peer]
-        return DeviceReplay(peer, seed, *own, session.params, inputs)
+        peer, (secrets, noise) = key[1], sources_of(seed.seed)
+        own = Credentials(identity(seed.identity), FirstUse()) if seed.identity else None
+        about = ClientId(peer), self._policy, secrets, own, noise
+        client = RoundClient(*about, ledger=self._ledgers[peer])
+        inputs = {level: one for (of, level), one in round_.truth.inputs.items() if of == peer}
+        return DeviceReplay(client, session.params, inputs)
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
-        """Count its devices, and compare what the record says of its truth."""
+        """Say what was found, and compare what the record says of its truth."""
         devices = [(peer, one) for (_, peer), one in self._devices.items() if one is not None]
         played = sum(not one.lost_track for _, one in devices)
         self._played += played
@@ -107,15 +109,15 @@ class DevicesAgain(Check):
         kept = self._premises.rounds.kept.get(over.view.number)
         if kept is not None and self._devices:
             kept.refused = frozenset(peer for peer, one in devices if one.has_refused)
-        self._devices, missing, self._missing = {}, self._missing, []
-        end, config = over.view.end, self._premises.source.config
-        if end is None or end.aborted == INTERRUPTED:
-            return  # of a round without an end, nothing is in the truth
-        yield from missing
+        end, config, digest = over.view.end, self._premises.source.config, over.view.truth.digest
+        is_over = end is not None and end.aborted != INTERRUPTED
+        # of a round without an end, nothing is in the truth
+        yield from (one for one in self._found if is_over or one.rule != "truth.missing")
+        self._devices, self._found = {}, []
         is_due = config is not None and config.privacy.truth
-        if (end.truth or is_due) and end.truth != over.truth_digest:
+        if end is not None and is_over and (end.truth or is_due) and end.truth != digest:
             said = f"has the digest {end.truth.hex()}" if end.truth else "has no digest"
-            detail = f"the record {said} of the truth, which has {over.truth_digest.hex()}"
+            detail = f"the record {said} of the truth, which has {digest.hex()}"
             yield RULES.found("truth.disagrees", detail, [place_of(end)])
 
     def coverage(self, tally: Tally) -> Coverage:

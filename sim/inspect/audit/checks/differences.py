@@ -132,8 +132,8 @@ retry.aborted low design A20: a round was aborted after sums were released
         """Look at a round's sums, level by level."""
         round_ = over.view
         kept = self._premises.rounds.kept.get(round_.number)
-        updates = () if kept is None else kept.updates
-        changed = {level for level, one in enumerate(updates) if one is not None}
+        outcomes = () if kept is None else kept.outcomes
+        changed = {level for level, one in enumerate(outcomes) if one().update is not None}
         for session in round_.sessions.values():
             for level in session.by_level():
                 model = sha256(level.model).digest()

@@ -148,7 +148,7 @@ search.narrow info design A14: what the searches gave away
 
     def _search(self, over: RoundOver, level: Level) -> Iterator[Finding]:
         """Play the server in a search."""
-        view, truth = view_of(level, over.again), over.truth or {}
+        view, truth = view_of(level, over.again), over.view.truth.devices
         if view is None:
             return
         self._locate(view, level, truth)

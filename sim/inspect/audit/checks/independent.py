@@ -5,13 +5,12 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg.params import SessionParams
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.rules import Rules
-from deltafl.sim.inspect.audit.second_opinion import Opinion, Secrets, digest_of
+from deltafl.sim.inspect.audit.second_opinion import Opinion, digest_of
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.session_log import Session
 from deltafl.sim.inspect.audit.truth_rounds import input_of
@@ -45,7 +44,9 @@ class Independent(Check):
         if session is None:
             return
         if tag not in self._opinions:
-            self._opinions[tag] = _opinion(session.params, round_)
+            seeds = round_.truth.seeds.values()
+            own = {one.device: one.seed for one in seeds if one.tag == tag}
+            self._opinions[tag] = Opinion(session.params, own)
         for detail, place in self._opinions[tag].take(seen):
             yield RULES.found("independent.differs", detail, [place])
 
@@ -65,8 +66,7 @@ class Independent(Check):
                 for device, words in opinion.inputs(slot):
                     expected = _expected(over.view, session, slot, device)
                     self._inputs += expected is not None
-                    own = np.array(words, np.uint64)
-                    if expected is not None and not np.array_equal(expected, own):
+                    if expected is not None and not np.array_equal(expected, words):
                         detail = f"device {device} masked something else in slot {slot}"
                         yield RULES.found("independent.differs", detail, [place])
         self._opinions.clear()
@@ -78,21 +78,11 @@ class Independent(Check):
         return Coverage(rounds, detail, self._sums)
 
 
-def _opinion(params: SessionParams, round_: RoundView) -> Opinion:
-    opinion = Opinion.of(params)
-    opinion.secrets = {
-        device: Secrets.drawn(one.seed, len(opinion.tolerant))
-        for (tag, device), one in round_.seeds.items()
-        if tag == params.tag
-    }
-    return opinion
-
-
 def _expected(round_: RoundView, session: Session, slot: int, device: int) -> Vector | None:
     """What a device had to put into a slot; None where that is not known."""
     question = session.question(slot)
     for level in session.by_level():
-        truth = round_.inputs.get((device, level.index))
+        truth = round_.truth.inputs.get((device, level.index))
         if slot in level.slots and truth is not None and question is not None:
             return input_of(truth, level.config, question)
     return None

@@ -76,36 +76,29 @@ class MaskedBytes(Check):
         self._seen: set[tuple[int, bytes]] = set()  # a message that was sent again is no other
         self._last: dict[tuple[int, int, int], list[_Head]] = {}
 
-    def on_message(self, seen: Seen, round_: RoundView) -> tuple[()]:
+    def on_message(self, seen: Seen, round_: RoundView) -> None:
         """Count a vector, and keep its first words."""
-        content, device, place = seen.content, seen.record.peer, seen.place
-        session, message, own = (
-            round_.sessions.get(content.tag),
-            content.message,
-            seen.record.sha256,
-        )
-        if session is None or not isinstance(message, MaskedInput) or (device, own) in self._seen:
-            return ()
-        self._seen.add((device, own))
+        device, tag, message = seen.record.peer, seen.content.tag, seen.content.message
+        session, own = round_.sessions.get(tag), (device, seen.record.sha256)
+        if session is None or not isinstance(message, MaskedInput) or own in self._seen:
+            return
+        self._seen.add(own)
         spec = session.params.slots[message.slot]
         words, bits = ring.unpack(message.packed, spec.wire_length, spec.ring_bits), spec.ring_bits
-        heads = self._heads[content.tag, message.slot]
-        heads.setdefault(device, (device, words[:MAX_WORDS].copy(), place))
+        head = device, words[:MAX_WORDS].copy(), seen.place
+        self._heads[tag, message.slot].setdefault(device, head)
         self._bytes += len(words) * bits // 8
-        self._count(_BIASED, device, bits, words, place)
-        return ()
+        self._count(_BIASED, device, bits, words, seen.place)
 
-    def on_round(self, over: RoundOver) -> tuple[()]:
+    def on_round(self, over: RoundOver) -> None:
         """Test the vectors that came in the round; the alarms come when all tests are made."""
         self._relate(over.view)
         self._without_known_masks(over)
         for (test, _, bits), (counts, place) in self._counts.items():
             for result in side_by_side(counts, bits):
                 self._premises.budget.add(result, place, test)
-        self._counts.clear()
-        self._heads.clear()
-        self._seen.clear()
-        return ()
+        for kept in (self._counts, self._heads, self._seen):
+            kept.clear()
 
     def coverage(self, tally: Tally) -> Coverage:
         """Only whole messages contain vectors."""

@@ -68,8 +68,9 @@ class Metadata(Check):
 
     def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
         """Collect what was asked, and answered, in a round."""
-        for session in over.view.sessions.values() if over.truth else ():
-            values = _values_of(session, over.truth or {})
+        truth = over.view.truth.devices
+        for session in over.view.sessions.values() if truth else ():
+            values = _values_of(session, truth)
             for (kind, slot), asked in session.by.items():
                 if kind <= Kind.REQUEST:
                     answers = Kind(kind + ANSWERS)

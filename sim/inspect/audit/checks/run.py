@@ -9,13 +9,12 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.check import Check, Premises
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.files import unchecked_files
-from deltafl.sim.inspect.audit.findings import Evidence, Finding
+from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.rules import Rules
-from deltafl.sim.inspect.audit.run_replay import RunReplay, Unplayable, summary_differs
+from deltafl.sim.inspect.audit.run_replay import RunReplay, Unplayable
 from deltafl.sim.record.record import SUMMARY
 from deltafl.sim.record.record import Record as RunRecord
 from deltafl.sim.record.transcript import Closing, Record, Resumed, RoundEnd
-from deltafl.sim.settings.config import RunConfig
 
 _UNFIT: Final = (UserError, SecAggError, ProtocolError, ValueError)
 """What is raised where settings, or what follows from them, contradict each other."""
@@ -57,37 +56,36 @@ class RunAgain(Check):
         self._replay: RunReplay | None = None
         self._why_not = "a record alone has no settings"
 
-    def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
+    def on_record(self, record: Record, digest: bytes) -> None:
         """Note whether the run is over, and whether devices noted what they hid."""
         del digest
         self._had_truth |= isinstance(record, RoundEnd) and bool(record.truth)
         if isinstance(record, Closing | Resumed):
             self._is_closed = isinstance(record, Closing)
-        return ()
 
-    def on_damage(self, error: object, round_number: int | None) -> tuple[Finding, ...]:
+    def on_damage(self, error: object, round_number: int | None) -> None:
         """Nothing follows from a record that is damaged."""
         del error, round_number
         self._why_not = _DAMAGED
-        return ()
 
     def on_end(self) -> Iterator[Finding]:
         """Play the run, and compare."""
-        source = self._premises.source
+        source, kept = self._premises.source, self._premises.rounds.kept
         if source.directory is None or source.config is None or self._why_not == _DAMAGED:
             return
+        self._replay = replay = RunReplay(source.config, kept, data=source.data)
         if self._had_truth and not source.directory.truth.exists():
-            detail = f"there is no {source.directory.truth.name}"
-            yield RULES.found("truth.absent", detail, [Evidence()])
+            replay.depart("truth.absent", f"there is no {source.directory.truth.name}")
         with source.directory.read() as record:
             if self._is_closed and record.json(SUMMARY) is None:
-                yield RULES.found("run.unfinished", "there is no summary", [Evidence()])
-            yield from self._played(source.config, record)
+                replay.depart("run.unfinished", "there is no summary")
+            self._why_not = _play(replay, record)
         try:
-            for detail in summary_differs(source.directory, source.arms):
-                yield RULES.found("record.disagrees", detail, [Evidence()])
+            replay.compare_summary(source.directory, source.arms)
         except _UNFIT as error:
-            yield RULES.found("record.disagrees", str(error), [Evidence()])
+            replay.depart("record.disagrees", str(error))
+        for rule, detail, place in replay.departures:
+            yield RULES.found(rule, detail, [place])
 
     def unchecked(self) -> Iterator[str]:
         """What of the run, and which files, were compared with nothing."""
@@ -97,30 +95,27 @@ class RunAgain(Check):
         if directory is not None:
             yield from unchecked_files(directory.path)
 
-    def _played(self, config: RunConfig, record: RunRecord) -> Iterator[Finding]:
-        try:
-            record.config()
-        except UserError as error:
-            self._why_not = "no run can have its settings"
-            yield RULES.found("settings.impossible", str(error), [Evidence()])
-            return
-        if not config.federation.is_private:
-            self._why_not = "what devices sent in clear is not recorded; only results were compared"
-            return
-        kept, data = self._premises.rounds.kept, self._premises.source.data
-        self._replay = replay = RunReplay(config, kept, data=data)
-        try:
-            replay.compare(record)
-            self._why_not = "no message is kept of any round"
-        except Unplayable as error:
-            self._why_not = str(error)
-        except _UNFIT as error:
-            yield RULES.found("record.disagrees", str(error), [Evidence()])
-        for rule, detail, place in replay.departures:
-            yield RULES.found(rule, detail, [place])
-
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that the engine has played."""
         rounds = 0 if self._replay is None else self._replay.rounds
         detail = f"{rounds} of {tally.rounds} rounds were played again" if rounds else self._why_not
         return Coverage(rounds, detail)
+
+
+def _play(replay: RunReplay, record: RunRecord) -> str:
+    """Compare a run with its record; why no round was played, if none was."""
+    try:
+        record.config()
+    except UserError as error:
+        replay.depart("settings.impossible", str(error))
+        return "no run can have its settings"
+    if not replay.config.federation.is_private:
+        return "what devices sent in clear is not recorded; only results were compared"
+    try:
+        replay.compare(record)
+    except Unplayable as error:
+        return str(error)
+    except _UNFIT as error:
+        replay.depart("record.disagrees", str(error))
+        return "what it says of itself does not fit together"
+    return "no message is kept of any round"

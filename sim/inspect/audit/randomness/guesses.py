@@ -11,6 +11,7 @@ import functools
 import hashlib
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Final, Literal
 
 import numpy as np
@@ -56,8 +57,7 @@ def _legacy(number: int) -> bytes:
 _SEEDED: Final[Mapping[str, tuple[int, Callable[[int], bytes]]]] = {
     **{
         f"SHA-256 of {size} {order}-endian bytes": (1 << 16, _digest_of(size, order))
-        for size in (2, 4, 8)
-        for order in _ORDERS
+        for size, order in product((2, 4, 8), _ORDERS)
     },
     "SHA-256 of the decimal digits": (1 << 16, lambda n: hashlib.sha256(b"%d" % n).digest()),
     "numpy's default_rng": (1 << 14, lambda n: np.random.PCG64(n).random_raw(4).tobytes()),
@@ -84,10 +84,9 @@ def of_value(value: bytes) -> list[Guess]:
         (value[:SIZE][::-1].ljust(SIZE, b"\0"), "backwards, "),
         (bytes(byte ^ 0xFF for byte in short), "the complement of "),
     ]
-    for order in _ORDERS:
-        for step in (-1, 1):
-            number = (int.from_bytes(short, order) + step) % (1 << 8 * SIZE)
-            found.append((number.to_bytes(SIZE, order), f"{step:+d} and "))
+    for order, step in product(_ORDERS, (-1, 1)):
+        number = (int.from_bytes(short, order) + step) % (1 << 8 * SIZE)
+        found.append((number.to_bytes(SIZE, order), f"{step:+d} and "))
     for name in DIGESTS:
         digest = hashlib.new(name, value, usedforsecurity=False).digest()
         found.append((digest[:SIZE].ljust(SIZE, b"\0"), f"{name} of "))
@@ -191,8 +190,7 @@ def sums_of_blindings(values: Sequence[Sequence[bytes]]) -> dict[int, str]:
     """
     known = {len(values) * int.from_bytes(one, "little"): how for one, how in of_bytes()}
     for alike in zip(*values, strict=False):
-        for guesses in zip(*map(of_value, alike), strict=True):
-            for order in _ORDERS:
-                total = sum(int.from_bytes(secret, order) for secret, _ in guesses)
-                known[total] = f"{guesses[0][1]}{alike[0].hex()}, and the like"
+        for guesses, order in product(zip(*map(of_value, alike), strict=True), _ORDERS):
+            total = sum(int.from_bytes(secret, order) for secret, _ in guesses)
+            known[total] = f"{guesses[0][1]}{alike[0].hex()}, and the like"
     return {total % pedersen.ORDER: how for total, how in known.items()}
