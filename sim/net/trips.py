@@ -47,7 +47,7 @@ from deltafl.sim.net.post import Answer, Post
 from deltafl.sim.net.serve_flags import LEAST_WAIT_S, MOST_WAIT_S
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.record import Record
-from deltafl.sim.record.transcript import Closed, Message, TranscriptWriter, message_at, read_rows
+from deltafl.sim.record.transcript import Closed, Message, TranscriptWriter, read_rows, with_bytes
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.settings.config import RunConfig
 
@@ -136,7 +136,7 @@ class Journal:
         if record is None or not self._trips:
             return
         for row in self._trips.popleft():
-            data = message_at(record.record, row.number).head
+            data = with_bytes(record.record, row).head
             yield Answer(ClientId(row.peer), data, trip=row.trip)
 
     def takes(self, answer: Answer) -> None:

@@ -36,7 +36,7 @@ _DERIVED: Final = {
     "about": "name TEXT PRIMARY KEY, value TEXT",
     "arrays": "owner TEXT, name TEXT, dtype TEXT, shape TEXT, data BLOB, PRIMARY KEY (owner, name)",
     "measured": "round INTEGER, level INTEGER, result TEXT, PRIMARY KEY (round, level)",
-    "attackers": "number INTEGER PRIMARY KEY, round INTEGER, line TEXT",
+    "attackers": "number INTEGER PRIMARY KEY, round INTEGER, what TEXT, share REAL",
 }
 
 RECORD: Final = Form("record", 0x64464C52, 1, HAPPENED, _DERIVED)

@@ -14,11 +14,11 @@ docs/record.md has the whole format, and a reader that shares no code with this 
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,9 +39,7 @@ INTERRUPTED: Final = "the server's process ended before the round was kept"
 
 _WORD: Final = np.dtype("<u8")
 _ID: Final = np.dtype("<u4")
-_BYTES: Final = (
-    "SELECT body, data FROM messages m LEFT JOIN bodies b ON b.number = body WHERE m.number = ?"
-)
+_BYTES: Final = "SELECT data FROM messages m JOIN bodies b ON b.number = body WHERE m.number = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +86,7 @@ class Message(_OfRound):
         peer: the device at the other end.
         size: length of the message in bytes.
         sha256: digest of the message, 32 bytes.
-        head: the message; b"" where it is not kept, or `repeats` says where it is.
-        repeats: number of the row of this round that has the same message; None for its own.
+        head: the message; b"" where it is not kept.
         trip: to which it belongs, counted from 0 in the round.
     """
 
@@ -98,13 +95,12 @@ class Message(_OfRound):
     size: int
     sha256: bytes
     head: bytes
-    repeats: int | None = None
     trip: int = 0
 
     @property
     def is_whole(self) -> bool:
         """Whether `head` is the message."""
-        return self.repeats is None and len(self.head) == self.size
+        return len(self.head) == self.size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,26 +135,15 @@ class RoundEnd(_OfRound):
     truth: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Closing(_Placed):
-    """All rounds of a run are played.
-
-    Attributes:
-        rounds: how many.
-    """
-
-    rounds: int
+class Closing(_OfRound):
+    """All rounds of a run are played; `round` is the last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed(_Placed):
+class Resumed(_OfRound):
     """The run was interrupted, and goes on from its last checkpoint.
 
-    Attributes:
-        kept: how many rounds the checkpoint knows of. Later rounds that were begun before are lost.
+    That knows of the rounds up to `round`. Later rounds that were begun before are lost.
     """
-
-    kept: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,12 +310,16 @@ def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
         OSError: likewise.
     """
     row: Record | None = None
+    sent: Message | None = None
     last: list[tuple[Record, bytes]] = []
     with open_record(path) as record:
         try:
             for link in record.chain.read():
                 if link.table in _READERS:
-                    row = _decoded(record, link)
+                    row = _row_of(path, link)
+                    if isinstance(row, Message):
+                        row = with_bytes(record, row, sent)
+                        sent = row if row.sent else sent
                     yield from last
                 last = [(row, link.digest)] if row else []
         except ChainError:
@@ -375,15 +364,25 @@ def read_beyond(record: OpenRecord, mark: Mark) -> tuple[BegunRound, ...]:
     return tuple(rounds)
 
 
-def message_at(record: OpenRecord, number: int) -> Message:
-    """The message of a row; the chain is not checked.
+def with_bytes(record: OpenRecord, row: Message, known: Message | None = None) -> Message:
+    """A message as it was sent, as far as it is kept.
+
+    Args:
+        record: where.
+        row: the message without its bytes.
+        known: another one; if it is the same, it is not read again.
 
     Raises:
-        ChainError: there is none.
+        ChainError: its bytes are others.
     """
-    for link in record.chain.select("messages", "number = ?", number):
-        return cast(Message, _decoded(record, link))
-    raise ChainError(record.path, number, Damage.MALFORMED, "it is no message")
+    if known is not None and known.sha256 == row.sha256:
+        return replace(row, head=known.head)
+    for (data,) in record.db.execute(_BYTES, (row.number,)):
+        if not isinstance(data, bytes) or hashlib.sha256(data).digest() != row.sha256:
+            problem = "the digest is not that of its message"
+            raise ChainError(record.path, row.number, Damage.EDITED, problem)
+        return replace(row, head=data)
+    return row
 
 
 def _row_of(path: Path, link: Link) -> Record:
@@ -397,23 +396,11 @@ def _row_of(path: Path, link: Link) -> Record:
     return row
 
 
-def _decoded(record: OpenRecord, link: Link) -> Record:
-    """The same, with the bytes of a message."""
-    row = _row_of(record.path, link)
-    if not isinstance(row, Message):
-        return row
-    ((body, data),) = record.db.execute(_BYTES, (row.number,))
-    if type(body) is not int or not 0 <= body <= row.number:
-        problem = f"it repeats row {body!r:.20}, which does not come before it"
-        raise ChainError(record.path, row.number, Damage.MALFORMED, problem)
-    if data is None:
-        return row
-    if body < row.number:
-        return replace(row, repeats=body)
-    if not isinstance(data, bytes) or hashlib.sha256(data).digest() != row.sha256:
-        problem = "the digest is not that of its message"
-        raise ChainError(record.path, row.number, Damage.EDITED, problem)
-    return replace(row, head=data)
+_WITHOUT_MORE: Final[Mapping[str, type[Closed | Resumed | Closing]]] = {
+    "closed": Closed,
+    "resumed": Resumed,
+    "closing": Closing,
+}
 
 
 def _read_round(number: int, fields: Sequence[Any]) -> Record:
@@ -428,12 +415,8 @@ def _read_round(number: int, fields: Sequence[Any]) -> Record:
             return Begin(number, of, tuple(cohort))
         case "end", str(), _ if data is None or len(data) == DIGEST_BYTES:
             return RoundEnd(number, of, said, data or b"")
-        case "closed", None, None:
-            return Closed(number, of)
-        case "resumed", None, None:
-            return Resumed(number, of)
-        case "closing", None, None:
-            return Closing(number, of)
+        case (("closed" | "resumed" | "closing"), None, None):
+            return _WITHOUT_MORE[what](number, of)
     raise ValueError(f"{what!r:.40} is nothing that a run notes so")
 
 
@@ -441,7 +424,7 @@ def _read_message(number: int, fields: Sequence[Any]) -> Record:
     of, trip, sent, peer, size, digest = fields
     if sent > 1 or peer >= 1 << 32 or len(digest) != DIGEST_BYTES:
         raise ValueError("a number in it is out of its range")
-    return Message(number, of, bool(sent), peer, size, digest, b"", None, trip)
+    return Message(number, of, bool(sent), peer, size, digest, b"", trip)
 
 
 def _read_sum(number: int, fields: Sequence[Any]) -> Record:

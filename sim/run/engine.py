@@ -36,7 +36,7 @@ from deltafl.secagg import ring
 from deltafl.sim.cohort.attackers import Known
 from deltafl.sim.cohort.sampling import Answered, Answers, InterruptedCohort
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
-from deltafl.sim.record.attacked import Aggregated, AttackLog
+from deltafl.sim.record.attacked import AttackLog
 from deltafl.sim.record.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -342,7 +342,7 @@ class _Run:
         answers, before, account = Answers(), state.model, self.asked.account
         lying = None
         if devices.attackers is not None:
-            lying = Lying(Known(state.eta, self.previous), Aggregated())
+            lying = Lying(Known(state.eta, self.previous), {})
         cohort: Cohort = devices.cohort(ids, state.round, training, told, lying, searches)
         if lost is not None:
             cohort = InterruptedCohort(cohort, lost.slots, INTERRUPTED)

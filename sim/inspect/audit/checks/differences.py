@@ -129,7 +129,7 @@ class Differences(Check):
         del digest
         if isinstance(record, Resumed):
             for past in self._models.values():
-                past.changed = past.changed and (past.place.round or 0) <= record.kept
+                past.changed = past.changed and (past.place.round or 0) <= record.round
         return ()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
