@@ -92,12 +92,6 @@ class Record:
             self.db.execute("INSERT INTO about VALUES (?, ?)", (name, text))
 
     @property
-    def run_id(self) -> bytes:
-        """Of the run, 16 random bytes; b"" of one that has not begun."""
-        found = self.db.execute("SELECT data FROM rounds WHERE number = 0 AND what = 'opening'")
-        return next((bytes(data) for (data,) in found if isinstance(data, bytes)), b"")
-
-    @property
     def settings(self) -> str:
         """The settings, TOML.
 

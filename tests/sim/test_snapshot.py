@@ -124,7 +124,7 @@ def test_errors_that_are_no_shares_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("made_runs.error_of", lambda *_: 2.0)
     make_run(tmp_path / "run", seeds=1, baselines=())
     found = Reader(tmp_path / "run").read()
-    assert found.methods[0].runs[0].tested == ()
+    assert found.methods[0].runs[0].tested == []
     assert "share from 0 to 1" in found.problems[0]
 
 
@@ -152,7 +152,7 @@ def test_of_a_federation_there_is_what_its_devices_measured_together(tmp_path):
     found = Reader(tmp_path / "run").read()
     (run,) = found.methods[0].runs
     assert run.summed == {2: 0.25}
-    assert run.tested == ()
+    assert run.tested == []
     assert len(found.problems) == 1
     assert "round 6" in found.problems[0]
 
