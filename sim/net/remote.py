@@ -277,7 +277,7 @@ class RemoteDevices:
         try:
             with write_record(path) as record:
                 writer = TranscriptWriter(record, mode, keeps_open=True)
-                begun = next(iter(read_beyond(record, record.chain.start)), None)
+                begun = read_beyond(record, record.chain.start)
                 if begun and site.about(number, begun.cohort, level).task_in(record) is None:
                     writer.resume(0)
                     writer.finish(1)

@@ -177,7 +177,7 @@ class BegunRound(NamedTuple):
     round: int
     cohort: tuple[int, ...]
     before: Mark
-    slots: tuple[int, ...] = ()
+    slots: tuple[int, ...]
 
 
 class TranscriptWriter(NoObserver):
@@ -343,8 +343,10 @@ def read_rows(record: OpenRecord, after: Mark | None = None) -> Iterator[Record]
             yield _row_of(record.path, link)
 
 
-def read_beyond(record: OpenRecord, mark: Mark) -> tuple[BegunRound, ...]:
-    """The rounds that were begun beyond a checkpoint, in their order, when a run is resumed.
+def read_beyond(record: OpenRecord, mark: Mark) -> BegunRound | None:
+    """The round that was begun beyond a checkpoint, when a run is resumed; None if none was.
+
+    There is one at most, for a round ends together with its checkpoint.
 
     Args:
         record: the record.
@@ -353,15 +355,16 @@ def read_beyond(record: OpenRecord, mark: Mark) -> tuple[BegunRound, ...]:
     Raises:
         ChainError: it is damaged.
     """
-    rounds: list[BegunRound] = []
-    for row in read_rows(record, mark):
-        match row:
-            case Begin():
-                before = record.chain.mark_at(row.number)
-                rounds.append(BegunRound(row.round, row.cohort, before))
-            case Sum() if rounds:
-                rounds[-1] = rounds[-1]._replace(slots=(*rounds[-1].slots, row.slot))
-    return tuple(rounds)
+    rows = list(read_rows(record, mark))
+    begins = [row for row in rows if isinstance(row, Begin)]
+    if not begins:
+        return None
+    first, *others = begins
+    if others:
+        problem = "a second round begins beyond the checkpoint"
+        raise ChainError(record.path, others[0].number, Damage.MALFORMED, problem)
+    slots = tuple(row.slot for row in rows if isinstance(row, Sum))
+    return BegunRound(first.round, first.cohort, record.chain.mark_at(first.number), slots)
 
 
 def with_bytes(record: OpenRecord, row: Message, known: Message | None = None) -> Message:
