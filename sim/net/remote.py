@@ -401,9 +401,9 @@ def run_federation(
         if isinstance(site.devices, DeviceList):
             site.devices.keep(directory.devices)
         recorded, now = record.json(VERSIONS), versions_now(_CPU, _NOWHERE, digest)
-        for sentence in () if recorded is None else check_versions(recorded, now):
+        for sentence in check_versions(recorded, now):
             warn(sentence)
-        record.note(VERSIONS, now if recorded is None else recorded)
+        record.note(VERSIONS, recorded or now)
         record.keep()
         play(config, directory, record, population, progress, own)
         data = DataSize(DATA, len(site.devices.keys), 0)

@@ -214,8 +214,7 @@ class Reader:
         top, methods, written = self._top, dict[str, Method](), list[float]()
         config = self._noted(record.config)
         versions, summary = (self._noted(record.json, one) or {} for one in (VERSIONS, SUMMARY))
-        for number, arm in enumerate(config.arms() if config else ()):
-            directory = top.arm(arm.federation.algorithm, arm.experiment.seed) if number else top
+        for arm, directory in top.runs(config.arms() if config else ()):
             written.append(_written(directory.record))
             for level, run in self._runs(arm, directory):
                 label, data = name_of(level), versions.get("data_sha256")

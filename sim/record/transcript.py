@@ -14,7 +14,7 @@ docs/record.md has the whole format, and a reader that shares no code with this 
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -43,29 +43,20 @@ _BYTES: Final = "SELECT data FROM messages m JOIN bodies b ON b.number = body WH
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _Row:
     """A row in its place.
 
     Attributes:
         number: of the row, counted from 0.
+        round: the round, counted from 1; 0 of the opening.
     """
 
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class _OfRound(_Placed):
-    """A row of a round.
-
-    Attributes:
-        round: the round, counted from 1.
-    """
-
     round: int
 
 
 @dataclass(frozen=True, slots=True)
-class Opening(_Placed):
+class Opening(_Row):
     """The first row.
 
     Attributes:
@@ -78,7 +69,7 @@ class Opening(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Message(_OfRound):
+class Message(_Row):
     """One message that the server sent or received.
 
     Attributes:
@@ -104,7 +95,7 @@ class Message(_OfRound):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sum(_OfRound):
+class Sum(_Row):
     """One sum that the server has learnt.
 
     Attributes:
@@ -123,7 +114,7 @@ class Sum(_OfRound):
 
 
 @dataclass(frozen=True, slots=True)
-class RoundEnd(_OfRound):
+class RoundEnd(_Row):
     """A round is over.
 
     Attributes:
@@ -135,11 +126,11 @@ class RoundEnd(_OfRound):
     truth: bytes = b""
 
 
-class Closing(_OfRound):
+class Closing(_Row):
     """All rounds of a run are played; `round` is the last."""
 
 
-class Resumed(_OfRound):
+class Resumed(_Row):
     """The run was interrupted, and goes on from its last checkpoint.
 
     That knows of the rounds up to `round`. Later rounds that were begun before are lost.
@@ -147,7 +138,7 @@ class Resumed(_OfRound):
 
 
 @dataclass(frozen=True, slots=True)
-class Begin(_OfRound):
+class Begin(_Row):
     """A round begins; no message of it was sent before.
 
     Attributes:
@@ -157,7 +148,7 @@ class Begin(_OfRound):
     cohort: tuple[int, ...]
 
 
-class Closed(_OfRound):
+class Closed(_Row):
     """The server has ended a trip."""
 
 
@@ -399,18 +390,11 @@ def _row_of(path: Path, link: Link) -> Record:
     return row
 
 
-_WITHOUT_MORE: Final[Mapping[str, type[Closed | Resumed | Closing]]] = {
-    "closed": Closed,
-    "resumed": Resumed,
-    "closing": Closing,
-}
-
-
 def _read_round(number: int, fields: Sequence[Any]) -> Record:
     of, what, said, data = fields
     match what, said, data:
         case "opening", ("full" | "sums"), bytes() if not of and len(data) == RUN_ID_BYTES:
-            return Opening(number, data, said)
+            return Opening(number, of, data, said)
         case "begin", None, bytes():
             cohort = np.frombuffer(data, dtype=_ID).tolist()
             if any(after <= before for before, after in pairwise(cohort)):
@@ -418,8 +402,12 @@ def _read_round(number: int, fields: Sequence[Any]) -> Record:
             return Begin(number, of, tuple(cohort))
         case "end", str(), _ if data is None or len(data) == DIGEST_BYTES:
             return RoundEnd(number, of, said, data or b"")
-        case (("closed" | "resumed" | "closing"), None, None):
-            return _WITHOUT_MORE[what](number, of)
+        case "closed", None, None:
+            return Closed(number, of)
+        case "resumed", None, None:
+            return Resumed(number, of)
+        case "closing", None, None:
+            return Closing(number, of)
     raise ValueError(f"{what!r:.40} is nothing that a run notes so")
 
 

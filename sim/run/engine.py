@@ -133,17 +133,11 @@ def play(
     with contextlib.ExitStack() as stack:
         truth = None
         if config.federation.is_private and config.privacy.truth:
-            truth = stack.enter_context(
-                contextlib.closing(
-                    TruthWriter(
-                        directory.truth,
-                        transcript.run_id,
-                        checkpoint.state.round if checkpoint else 0,
-                        transcript.last_truth(),
-                        keeps_updates=transcript.mode == FULL,
-                    )
-                )
-            )
+            before = checkpoint.state.round if checkpoint else 0
+            goes_on_from = transcript.run_id, before, transcript.last_truth()
+            is_full = transcript.mode == FULL
+            truth = TruthWriter(directory.truth, *goes_on_from, keeps_updates=is_full)
+            stack.callback(truth.close)
         stages = StageSeconds(transcript)
         devices = population.of_run(config, stages)
         lying = devices.attackers
