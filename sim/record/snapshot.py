@@ -89,16 +89,6 @@ class Method:
     runs: Sequence[Trained] = ()
     data: object = None
 
-    @property
-    def algorithm(self) -> str:
-        """Its name."""
-        return self.config.federation.algorithm
-
-    @property
-    def is_private(self) -> bool:
-        """Whether its rounds are secure sums."""
-        return self.config.federation.is_private
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
