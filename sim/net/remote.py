@@ -45,7 +45,7 @@ from deltafl.sim.errors import ChainError, RunError
 from deltafl.sim.net.frames import Reason, Task
 from deltafl.sim.net.identities import DeviceList
 from deltafl.sim.net.own_work import SummedMetrics, marked, measuring_levels
-from deltafl.sim.net.trips import Journal, Rounds, Site, task_in
+from deltafl.sim.net.trips import Journal, Rounds, Site
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.own_files import make_folder
 from deltafl.sim.record.record import SUMMARY, VERSIONS, note_measured, read_measured, write_record
@@ -99,7 +99,7 @@ class RemotePopulation:
         if self.site.record is None:
             return False
         about = self.site.about(begun.round - 1, begun.cohort)
-        if task_in(self.site.record, about) is not None:
+        if Journal.task_in(self.site.record, about) is not None:
             self.site.note(f"round {begun.round} goes on where it was")
             return True
         self.site.note(
@@ -282,7 +282,7 @@ class RemoteDevices:
                 asked = begun.cohort if begun else self._connected(size, frozenset()).tolist()
                 ids = [ClientId(one) for one in asked]
                 about = site.about(number, ids, level)
-                if begun and task_in(record, about) is None:
+                if begun and Journal.task_in(record, about) is None:
                     writer.resume(0)
                     writer.finish(1)
                     record.keep()

@@ -61,15 +61,6 @@ About: TypeAlias = Mapping[str, object]
 """What a round is about, JSON (`Site.about`): another one is not gone on with."""
 
 
-def task_in(record: Record, about: About) -> bytes | None:
-    """The name of a round's task, if a record has it and it can be gone on with."""
-    said = record.json(_ABOUT) or {}
-    task = said.pop("task", None)
-    if said != about or not isinstance(task, str):
-        return None
-    return bytes.fromhex(task) if re.fullmatch(f"[0-9a-f]{{{2 * TASK_SIZE}}}", task) else None
-
-
 class Journal:
     """What a record holds of the round under way, whose devices outlive the server's process.
 
@@ -94,7 +85,7 @@ class Journal:
     ) -> None:
         self._record, self._trips = record, deque[list[Message]]()
         self.closed, self.answered = 0, frozenset[ClientId]()
-        known = None if record is None or mark is None else task_in(record.record, about)
+        known = None if record is None or mark is None else self.task_in(record.record, about)
         self.task = randomness(TASK_SIZE) if known is None else known
         if record is None:
             return
@@ -110,6 +101,15 @@ class Journal:
         self.closed = len(self._trips) - 1
         last = (row for row in self._trips[-1] if row.trip == self.closed)
         self.answered = frozenset(ClientId(row.peer) for row in last)
+
+    @staticmethod
+    def task_in(record: Record, about: About) -> bytes | None:
+        """The name of a round's task, if a record has it and it can be gone on with."""
+        said = record.json(_ABOUT) or {}
+        task = said.pop("task", None)
+        if said != about or not isinstance(task, str):
+            return None
+        return bytes.fromhex(task) if re.fullmatch(f"[0-9a-f]{{{2 * TASK_SIZE}}}", task) else None
 
     def again(self) -> Iterator[Answer]:
         """What an earlier process has received in the next trip, in its order."""

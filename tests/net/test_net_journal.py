@@ -20,7 +20,7 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.net.frames import TASK_SIZE, Reason
 from deltafl.sim.net.post import Answer
-from deltafl.sim.net.trips import TRAINS, Journal, Waiting, task_in
+from deltafl.sim.net.trips import TRAINS, Journal, Waiting
 from deltafl.sim.record.chain import Chain
 from deltafl.sim.record.record import read_measured, write_record
 from deltafl.sim.record.rundir import RunDirectory
@@ -252,19 +252,19 @@ def test_another_process_gets_what_the_first_received(writer):
 )
 def test_another_round_is_not_gone_on_with(writer, other):
     task, mark = written(writer)
-    assert task_in(writer.record, ABOUT) == task
+    assert Journal.task_in(writer.record, ABOUT) == task
     about = {**ABOUT, **other}
-    assert task_in(writer.record, about) is None
+    assert Journal.task_in(writer.record, about) is None
     journal = Journal(writer, about, system_randomness, mark)
     assert journal.task != task
     assert not list(journal.again())
-    assert task_in(writer.record, about) == journal.task
+    assert Journal.task_in(writer.record, about) == journal.task
 
 
 @pytest.mark.parametrize("task", [None, 7, "no hex", ["00" * TASK_SIZE], "00"])
 def test_a_task_that_has_no_name_is_not_gone_on_with(writer, task):
     writer.record.note("round", {**ABOUT, "task": task})
-    assert task_in(writer.record, ABOUT) is None
+    assert Journal.task_in(writer.record, ABOUT) is None
 
 
 def test_where_nothing_is_kept_nothing_is_written():
