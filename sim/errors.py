@@ -70,7 +70,6 @@ class ChainError(UserError):
         frame: number of the first frame that cannot be trusted.
         damage: what is wrong.
         problem: the same in words.
-        offset: where that frame begins in the file, in bytes; 0 if unknown.
     """
 
     def __init__(self, path: Path, frame: int, damage: Damage, problem: str) -> None:
@@ -79,4 +78,3 @@ class ChainError(UserError):
         self.frame = frame
         self.damage = damage
         self.problem = problem
-        self.offset = 0

@@ -4,6 +4,7 @@ import html
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -284,15 +285,10 @@ class Result:
         return draw([self])
 
     def _directories(self) -> dict[int, RunDirectory]:
-        top, arms = RunDirectory(self.path), self._config.arms()
-        begin = self._number * self._config.experiment.num_seeds
-        return {
-            arm.experiment.seed: top.arm(arm.federation.algorithm, arm.experiment.seed)
-            if number
-            else top
-            for number, arm in enumerate(arms)
-            if begin <= number < begin + self._config.experiment.num_seeds
-        }
+        seeds = self._config.experiment.num_seeds
+        runs = RunDirectory(self.path).runs(self._config.arms())
+        own = islice(runs, self._number * seeds, (self._number + 1) * seeds)
+        return {arm.experiment.seed: directory for arm, directory in own}
 
     def _begun(self) -> list[tuple[int, RunDirectory]]:
         return [one for one in self._directories().items() if one[1].record.exists()]

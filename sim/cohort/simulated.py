@@ -15,7 +15,6 @@ from deltafl.secagg.states import Stage, Step, Vanishing
 from deltafl.sim.cohort.dropouts import Dropouts, nobody
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.work import CohortWork, Device, Devices, device_objects
-from deltafl.sim.record.attacked import Aggregated
 from deltafl.sim.record.truth import Told
 
 
@@ -63,7 +62,8 @@ class SimulatedCohort(Cohort):
         rounds: plays secure rounds; None for strategies in clear.
         dropouts: which devices vanish from a secure round, and when.
         told: where to note what devices tell in a secure round; None to note nothing.
-        aggregated: where to note whose updates are aggregated; None to note nothing.
+        aggregated: where to note the weights of the devices whose updates are aggregated; None to
+            note nothing.
         lost: what earlier rounds over the same models have revealed, with which this one goes on.
     """
 
@@ -73,7 +73,7 @@ class SimulatedCohort(Cohort):
     rounds: SecureRounds | None = None
     dropouts: Dropouts = nobody
     told: Told | None = None
-    aggregated: Aggregated | None = None
+    aggregated: dict[int, int] | None = None
     lost: Sequence[LostSearch] = ()
 
     @property
@@ -98,7 +98,7 @@ class SimulatedCohort(Cohort):
         asked = self.weights if ids is None else ids
         if self.aggregated is not None:
             weights = self.weights
-            self.aggregated.weights.update({device: weights[device] for device in asked})
+            self.aggregated.update({device: weights[device] for device in asked})
         return [self.devices.begin_update(device, model, objective) for device in asked]
 
     def secure_round(
@@ -128,7 +128,7 @@ class SimulatedCohort(Cohort):
             lost=self.lost,
         )
         if self.aggregated is not None:
-            self.aggregated.weights.update(_summed(levels, work, result))
+            self.aggregated.update(_summed(levels, work, result))
         return result
 
 

@@ -136,15 +136,13 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    from deltafl.sim.record.labels import named_runs
-    from deltafl.sim.record.rundir import RunDirectory, check_output
+    from deltafl.sim.record.rundir import check_output
 
-    files = [file for one in named_runs(options.runs) for file in RunDirectory(one.path).files]
     if options.csv is not None and options.csv == options.latex:
         raise UserError(f"--csv and --latex are both {options.csv}: name two files")
     for output, begins in ((options.csv, _CSV_BEGINS), (options.latex, _LATEX_BEGINS)):
         if output is not None:
-            check_output(output, files)
+            check_output(output)
             if output.exists() and not _is_table(output, begins):
                 raise UserError(
                     f"{output} exists and is no table of `deltafl compare`: choose another file to "

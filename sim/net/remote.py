@@ -99,7 +99,7 @@ class RemotePopulation:
         if self.site.record is None:
             return False
         about = self.site.about(begun.round - 1, begun.cohort)
-        if about.task_in(self.site.record) is not None:
+        if Journal.task_in(self.site.record, about) is not None:
             self.site.note(f"round {begun.round} goes on where it was")
             return True
         self.site.note(
@@ -277,16 +277,16 @@ class RemoteDevices:
         try:
             with write_record(path) as record:
                 writer = TranscriptWriter(record, mode, keeps_open=True)
-                begun = next(iter(read_beyond(record, record.chain.start)), None)
-                if begun and site.about(number, begun.cohort, level).task_in(record) is None:
-                    writer.resume(0)
-                    writer.finish(1)
-                    record.keep()
-                    return nothing(INTERRUPTED)
+                begun = read_beyond(record, record.chain.start)
                 size, mark = config.federation.cohort_size, begun.before if begun else None
                 asked = begun.cohort if begun else self._connected(size, frozenset()).tolist()
                 ids = [ClientId(one) for one in asked]
                 about = site.about(number, ids, level)
+                if begun and Journal.task_in(record, about) is None:
+                    writer.resume(0)
+                    writer.finish(1)
+                    record.keep()
+                    return nothing(INTERRUPTED)
                 journal = Journal(writer, about, site.randomness, mark)
                 task = Task(journal.task, number, 0, to_toml(config).encode(), measures=True)
                 sessions = sessions_of(config)
@@ -401,9 +401,9 @@ def run_federation(
         if isinstance(site.devices, DeviceList):
             site.devices.keep(directory.devices)
         recorded, now = record.json(VERSIONS), versions_now(_CPU, _NOWHERE, digest)
-        for sentence in () if recorded is None else check_versions(recorded, now):
+        for sentence in check_versions(recorded, now):
             warn(sentence)
-        record.note(VERSIONS, now if recorded is None else recorded)
+        record.note(VERSIONS, recorded or now)
         record.keep()
         play(config, directory, record, population, progress, own)
         data = DataSize(DATA, len(site.devices.keys), 0)

@@ -22,13 +22,13 @@ else than what was asked before.
 import math
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Final, TypeAlias
 
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import LostSearch, RoundOutcome
@@ -47,7 +47,7 @@ from deltafl.sim.net.post import Answer, Post
 from deltafl.sim.net.serve_flags import LEAST_WAIT_S, MOST_WAIT_S
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.record import Record
-from deltafl.sim.record.transcript import Closed, Message, TranscriptWriter, message_at, read_rows
+from deltafl.sim.record.transcript import Closed, Message, TranscriptWriter, read_rows, with_bytes
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.settings.config import RunConfig
 
@@ -57,36 +57,8 @@ TRAINS: Final = -1
 _ABOUT: Final = "round"  # what the record says of the round that is under way
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """What a round is about: another one is not gone on with.
-
-    Attributes:
-        round_index: the round, counted from 0.
-        cohort: its devices, ascending.
-        listed: the fingerprint of the federation's list.
-        program: the version of this program, whose messages may be others in another.
-        level: the conformity level whose model is measured; `TRAINS` where devices train.
-    """
-
-    round_index: int
-    cohort: tuple[int, ...]
-    listed: str
-    program: str
-    level: int = TRAINS
-
-    @property
-    def fields(self) -> dict[str, object]:
-        """As the record has it."""
-        return {**asdict(self), "cohort": list(self.cohort)}
-
-    def task_in(self, record: Record) -> bytes | None:
-        """The name of the round's task, if a record has it and it can be gone on with."""
-        said = record.json(_ABOUT) or {}
-        task = said.pop("task", None)
-        if said != self.fields or not isinstance(task, str):
-            return None
-        return bytes.fromhex(task) if re.fullmatch(f"[0-9a-f]{{{2 * TASK_SIZE}}}", task) else None
+About: TypeAlias = Mapping[str, object]
+"""What a round is about, JSON (`Site.about`): another one is not gone on with."""
 
 
 class Journal:
@@ -113,12 +85,12 @@ class Journal:
     ) -> None:
         self._record, self._trips = record, deque[list[Message]]()
         self.closed, self.answered = 0, frozenset[ClientId]()
-        known = None if record is None or mark is None else about.task_in(record.record)
+        known = None if record is None or mark is None else self.task_in(record.record, about)
         self.task = randomness(TASK_SIZE) if known is None else known
         if record is None:
             return
         if known is None or mark is None:
-            record.record.note(_ABOUT, {**about.fields, "task": self.task.hex()})
+            record.record.note(_ABOUT, {**about, "task": self.task.hex()})
             return
         self._trips.append([])
         for row in read_rows(record.record, mark):
@@ -130,13 +102,22 @@ class Journal:
         last = (row for row in self._trips[-1] if row.trip == self.closed)
         self.answered = frozenset(ClientId(row.peer) for row in last)
 
+    @staticmethod
+    def task_in(record: Record, about: About) -> bytes | None:
+        """The name of a round's task, if a record has it and it can be gone on with."""
+        said = record.json(_ABOUT) or {}
+        task = said.pop("task", None)
+        if said != about or not isinstance(task, str):
+            return None
+        return bytes.fromhex(task) if re.fullmatch(f"[0-9a-f]{{{2 * TASK_SIZE}}}", task) else None
+
     def again(self) -> Iterator[Answer]:
         """What an earlier process has received in the next trip, in its order."""
         record = self._record
         if record is None or not self._trips:
             return
         for row in self._trips.popleft():
-            data = message_at(record.record, row.number).head
+            data = with_bytes(record.record, row).head
             yield Answer(ClientId(row.peer), data, trip=row.trip)
 
     def takes(self, answer: Answer) -> None:
@@ -258,9 +239,17 @@ class Site:
     note: Callable[[str], None] = lambda _sentence: None
 
     def about(self, round_index: int, cohort: Iterable[int], level: int = TRAINS) -> About:
-        """What a round is about."""
-        listed = self.devices.fingerprint()
-        return About(round_index, tuple(cohort), listed, metadata.version("deltafl"), level)
+        """What a round is about.
+
+        Args:
+            round_index: the round, counted from 0.
+            cohort: its devices, ascending.
+            level: the conformity level whose model is measured; `TRAINS` where devices train.
+        """
+        told = {"round_index": round_index, "cohort": list(cohort), "level": level}
+        # another version may have other messages, and another list other keys
+        program, listed = metadata.version("deltafl"), self.devices.fingerprint()
+        return {**told, "listed": listed, "program": program}
 
 
 @dataclass(slots=True, eq=False)

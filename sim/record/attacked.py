@@ -1,38 +1,25 @@
-"""What only a simulation knows of its attackers: the table `attackers` of a run's record.
+"""What only a simulation knows of its attackers, in a run's record.
 
-An object of JSON each: first who they are (`devices` and `attackers`), then for
-every round (`round`) their share of the weight of its aggregate (`corrupted_share`), unless that
-has none, and for every evaluation how well a backdoor works (`backdoor_success`). Nothing of it
-passes the server, its transcript or its events.
+Who they are is what the run says of itself under `attackers`. The table of that name has for every
+round their share of the weight of its aggregate (`corrupted_share`), unless that has none, and for
+every evaluation how well a backdoor works (`backdoor_success`). Nothing of it passes the server,
+its transcript or its events.
 """
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from deltafl.fl.read.exact import shortened
 from deltafl.sim.errors import damaged
 from deltafl.sim.record.chain import ascending
 from deltafl.sim.record.evaluations import is_due
-from deltafl.sim.record.events import Event, to_json
-from deltafl.sim.record.record import Record, json_object
+from deltafl.sim.record.record import Record
 
+_WHO: Final = "attackers"
 _MOST_ROUNDS: Final = 1 << 31
 _SHARE: Final = "corrupted_share"
 _SUCCESS: Final = "backdoor_success"
-
-
-@dataclass(slots=True)
-class Aggregated:
-    """The devices whose updates entered the aggregate of a round.
-
-    Attributes:
-        weights: the numbers of samples that they claim, as far as they count, by device.
-    """
-
-    weights: dict[int, int] = field(default_factory=dict)
 
 
 class Population(NamedTuple):
@@ -60,22 +47,22 @@ class AttackLog:
 
     def __init__(self, record: Record, population: Population) -> None:
         self._record, self._attackers = record, frozenset(population.attackers)
-        there = _lines(record)
-        if not there:
-            self._append(population._asdict())
-        elif _population(record, there) != population:
+        if record.json(_WHO) is None:
+            record.note(_WHO, population._asdict())
+        elif _population(record) != population:
             raise damaged(record.path, "it has other attackers")
 
-    def add_round(self, round_number: int, into: Aggregated) -> None:
+    def add_round(self, round_number: int, into: Mapping[int, int]) -> None:
         """Note a round.
 
         Args:
             round_number: the round, counted from 1.
-            into: who entered the aggregate.
+            into: who entered the aggregate: the numbers of samples that they claim, as far as they
+                count, by device.
         """
-        if kept := sum(into.weights.values()):
-            corrupted = sum(w for device, w in into.weights.items() if device in self._attackers)
-            self._append({"round": round_number, _SHARE: corrupted / kept})
+        if kept := sum(into.values()):
+            corrupted = sum(weight for one, weight in into.items() if one in self._attackers)
+            self._note(round_number, _SHARE, corrupted / kept)
 
     def add_backdoor(self, round_number: int, success: float | None) -> None:
         """Note how well the backdoor of a model works, if there is one.
@@ -85,17 +72,11 @@ class AttackLog:
             success: share of honest test samples with the trigger that get its label.
         """
         if success is not None:
-            self._append({"round": round_number, _SUCCESS: success})
+            self._note(round_number, _SUCCESS, float(success))
 
-    def _append(self, line: Event) -> None:
-        text = json.dumps(to_json(line), allow_nan=False)
-        row = line.get("round"), text
-        self._record.db.execute("INSERT INTO attackers (round, line) VALUES (?, ?)", row)
-
-
-def _lines(record: Record) -> list[Event]:
-    rows = record.db.execute("SELECT number, line FROM attackers ORDER BY number")
-    return [json_object(record.path, text) for _, text in ascending(record.path, rows)]
+    def _note(self, round_number: int, what: str, share: float) -> None:
+        row = round_number, what, share
+        self._record.db.execute("INSERT INTO attackers (round, what, share) VALUES (?, ?, ?)", row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,25 +116,22 @@ def read_attacked(record: Record) -> Attacked:
     Raises:
         RunDirectoryError: it is damaged, or not there.
     """
-    lines, federation = _lines(record), record.config(checked=False).federation
-    population = _population(record, lines)
     found: dict[str, dict[int, float]] = {_SHARE: {}, _SUCCESS: {}}
-    for line in lines[1:]:
-        match list(line.items()):
-            case [("round", int(number)), (what, int() | float() as share)] if (
-                what in found and 0 <= share <= 1 and 0 <= number < _MOST_ROUNDS
-            ):
-                found[what][number] = share
-            case _:
-                raise damaged(record.path, f"{shortened(line)} is no line about attackers")
+    rows = record.db.execute("SELECT number, round, what, share FROM attackers ORDER BY number")
+    for number, at, what, share in ascending(record.path, rows):
+        is_share = type(share) is float and 0 <= share <= 1
+        if what not in found or not is_share or type(at) is not int or not 0 <= at < _MOST_ROUNDS:
+            raise damaged(record.path, f"row {number} of the table attackers is no share of theirs")
+        found[what][at] = share
+    federation = record.config(checked=False).federation
     every, rounds = federation.evaluate_every, federation.rounds
     due = {at: share for at, share in found[_SUCCESS].items() if is_due(at, every, rounds)}
-    return Attacked(population, found[_SHARE], due)
+    return Attacked(_population(record), found[_SHARE], due)
 
 
-def _population(record: Record, lines: Sequence[Event]) -> Population:
-    match lines:
-        case [{"devices": int(devices), "attackers": list(lying)}, *_]:
+def _population(record: Record) -> Population:
+    match record.json(_WHO):
+        case {"devices": int(devices), "attackers": list(lying)}:
             if all(type(one) is int for one in lying):
                 return Population(devices, tuple(lying))
-    raise damaged(record.path, "its first line does not say who the attackers are")
+    raise damaged(record.path, "it does not say who its attackers are")

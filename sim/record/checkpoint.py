@@ -139,15 +139,6 @@ def _kind(name: str) -> str:
     return name.partition(".")[0]
 
 
-def read_state(record: Record, number: int) -> Arrays:
-    """All arrays that are saved of a round, by name.
-
-    Raises:
-        ValueError: one is none.
-    """
-    return read_arrays(record, f"{OF_STATE}{number}")
-
-
 def load_checkpoint(record: Record, before: int | None = None) -> Checkpoint | None:
     """Read the newest checkpoint; None if there is none.
 
@@ -173,7 +164,7 @@ def read_checkpoint(record: Record, number: int) -> Checkpoint:
     Raises:
         ValueError: it cannot be read.
     """
-    parts = _Parts(read_state(record, number))
+    parts = _Parts(read_arrays(record, f"{OF_STATE}{number}"))
     for name, array in parts.items():
         _check(name, array)
     digest, eta, lost = parts["record_digest"].tobytes(), float(parts["eta"]), None

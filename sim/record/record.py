@@ -36,7 +36,7 @@ _DERIVED: Final = {
     "about": "name TEXT PRIMARY KEY, value TEXT",
     "arrays": "owner TEXT, name TEXT, dtype TEXT, shape TEXT, data BLOB, PRIMARY KEY (owner, name)",
     "measured": "round INTEGER, level INTEGER, result TEXT, PRIMARY KEY (round, level)",
-    "attackers": "number INTEGER PRIMARY KEY, round INTEGER, line TEXT",
+    "attackers": "number INTEGER PRIMARY KEY, round INTEGER, what TEXT, share REAL",
 }
 
 RECORD: Final = Form("record", 0x64464C52, 1, HAPPENED, _DERIVED)
@@ -90,12 +90,6 @@ class Record:
         if value is not None:
             text = value if isinstance(value, str) else as_json(value)
             self.db.execute("INSERT INTO about VALUES (?, ?)", (name, text))
-
-    @property
-    def run_id(self) -> bytes:
-        """Of the run, 16 random bytes; b"" of one that has not begun."""
-        found = self.db.execute("SELECT data FROM rounds WHERE number = 0 AND what = 'opening'")
-        return next((bytes(data) for (data,) in found if isinstance(data, bytes)), b"")
 
     @property
     def settings(self) -> str:

@@ -17,6 +17,7 @@ import fcntl
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import IO, Final, TypeVar
 
@@ -77,6 +78,12 @@ class RunDirectory:
     def arm(self, algorithm: str, seed: int) -> "RunDirectory":
         """The directory of another run of the same experiment."""
         return RunDirectory(self.arms / f"{algorithm}-seed-{seed}")
+
+    def runs(self, arms: Iterable[RunConfig]) -> Iterator[tuple[RunConfig, "RunDirectory"]]:
+        """The runs of an experiment, each with its directory; the first is at the top."""
+        for number, one in enumerate(arms):
+            own = self.arm(one.federation.algorithm, one.experiment.seed) if number else self
+            yield one, own
 
     @property
     def is_run(self) -> bool:
@@ -268,12 +275,12 @@ def settings_in(path: Path) -> str:
         return record.settings
 
 
-def check_output(output: Path, inputs: Iterable[Path]) -> None:
+def check_output(output: Path, inputs: Iterable[Path] = ()) -> None:
     """Check that a file that is to be written replaces nothing that a run has recorded.
 
     Args:
         output: The file.
-        inputs: What is read for it.
+        inputs: What is read for it, beside run directories.
 
     Raises:
         UserError: it is one of these, a file that a run writes to its directory, or a folder; or
@@ -287,10 +294,7 @@ def check_output(output: Path, inputs: Iterable[Path]) -> None:
         if output.exists() and path.exists() and output.samefile(path):
             raise UserError(f"{output} is what is read: choose another file to write to")
     place = output.parent.resolve() / output.name  # a link is replaced, not what it leads to
-    for folder in place.parents:
-        directory = RunDirectory(folder)
-        if directory.record.exists():  # the nearest: a run in `arms` has others around it
-            owned = {*directory.files, *directory.folders}
-            if not owned.isdisjoint((place, *place.parents)):
-                raise UserError(f"{output} is a file of the run in {folder}: choose another file")
-            return
+    around = (one for one in map(RunDirectory, place.parents) if one.record.exists())
+    for run in islice(around, 1):  # the nearest: a run in `arms` has others around it
+        if not {*run.files, *run.folders}.isdisjoint((place, *place.parents)):
+            raise UserError(f"{output} is a file of the run in {run.path}: choose another file")

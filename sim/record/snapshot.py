@@ -4,7 +4,7 @@ The run may be writing meanwhile: one state of its record is read, as the last t
 What is damaged costs what it holds, and becomes a sentence: the rest is shown all the same.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.attacked import Attacked, read_attacked
+from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.database import with_journals
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.events import NUMBERS, Event, follow_events
@@ -49,7 +50,7 @@ class Tested:
     errors: Errors
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Trained:
     """One run of a method, so far.
 
@@ -66,10 +67,10 @@ class Trained:
     seed: int
     rounds: int
     path: Path
-    events: Sequence[Event]
-    tested: Sequence[Tested]
-    summed: Mapping[int, float]
-    attacked: Attacked | None
+    events: list[Event] = field(default_factory=list)
+    tested: list[Tested] = field(default_factory=list)
+    summed: dict[int, float] = field(default_factory=dict)
+    attacked: Attacked | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,16 +88,6 @@ class Method:
     config: RunConfig
     runs: Sequence[Trained] = ()
     data: object = None
-
-    @property
-    def algorithm(self) -> str:
-        """Its name."""
-        return self.config.federation.algorithm
-
-    @property
-    def is_private(self) -> bool:
-        """Whether its rounds are secure sums."""
-        return self.config.federation.is_private
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,48 +123,50 @@ class Snapshot:
         return list(found.values())
 
 
-@dataclass(slots=True)
 class _Known:
     """What was read of one run so far; its record only grows.
 
+    Args:
+        config: its settings.
+        path: its directory.
+        begun: how its record begins; that of another run begins otherwise.
+
     Attributes:
-        run_id: of the run.
-        events: of each, what is shown.
-        last: the number of the last one's row.
-        tested: its evaluations by level.
-        summed: what the devices of a federation measured together, by the number of the level.
+        levels: the same by conformity level.
     """
 
-    run_id: bytes = b""
-    events: list[Event] = field(default_factory=list)
-    last: int = -1
-    tested: dict[Fraction, list[Tested]] = field(default_factory=dict)
-    summed: dict[int, dict[int, float]] = field(default_factory=dict)
+    def __init__(self, config: RunConfig, path: Path, begun: Mark | None = None) -> None:
+        of_all = config.experiment.seed, config.federation.rounds, path
+        self.begun, self._last = begun, -1
+        self.levels = {theta: Trained(*of_all) for theta in config.federation.thetas}
 
     def follow(self, record: Record) -> None:
-        """Read new events, up to one that is damaged."""
-        for event, number in follow_events(record, self.last):
-            self.events.append(_shown_of(event))
-            self.last = number
+        """Read new events, up to one that is damaged: of each level its own, with what all cost."""
+        for event, number in follow_events(record, self._last):
+            self._last = number
+            levels = cast("dict[str, Event]", event.get("levels") or {})
+            for theta, run in self.levels.items():
+                shown = {**event, **levels.get(show(theta), {})}
+                run.events.append({key: shown[key] for key in _KEPT if key in shown})
 
     def read_summed(self, record: Record) -> None:
         """Read what devices measured together, up to what is damaged."""
-        self.summed = {}
+        runs = dict(enumerate(self.levels.values()))
         for level, found in read_measured(record):
             match found:
                 case {"error": None}:  # a round was lost, or nobody has test data
                     pass
                 case {"round": int(at), "error": float(error)} if (
-                    0 <= at < _MOST_ROUNDS and 0 <= error <= 1
+                    level in runs and 0 <= at < _MOST_ROUNDS and 0 <= error <= 1
                 ):
-                    self.summed.setdefault(level, {})[at] = error
+                    runs[level].summed[at] = error
                 case _:
                     problem = f"what was measured after round {found.get('round')!r:.20}"
                     raise damaged(record.path, problem)
 
-    def test(self, record: Record, theta: Fraction) -> None:
+    def read_tested(self, record: Record, theta: Fraction) -> None:
         """Read new evaluations of a level, up to one that is damaged."""
-        tested = self.tested.setdefault(theta, [])
+        tested = self.levels[theta].tested
         for evaluation in read_evaluations(record, theta, tested[-1].round if tested else -1):
             tested.append(_reduced(record, evaluation, tested[-1].devices if tested else ()))
 
@@ -211,8 +204,7 @@ class Reader:
         top, methods, written = self._top, dict[str, Method](), list[float]()
         config = self._noted(record.config)
         versions, summary = (self._noted(record.json, one) or {} for one in (VERSIONS, SUMMARY))
-        for number, arm in enumerate(config.arms() if config else ()):
-            directory = top.arm(arm.federation.algorithm, arm.experiment.seed) if number else top
+        for arm, directory in top.runs(config.arms() if config else ()):
             written.append(_written(directory.record))
             for level, run in self._runs(arm, directory):
                 label, data = name_of(level), versions.get("data_sha256")
@@ -232,37 +224,31 @@ class Reader:
         self, config: RunConfig, directory: RunDirectory
     ) -> Iterator[tuple[RunConfig, Trained]]:
         """What one run has come to, by the settings of each of its levels."""
-        attacked, federation = None, config.federation
         if directory.record.exists():
-            attacked = self._noted(self._read_on, config, directory)
-        known = self._known.get(directory.path, _Known())
-        for level, theta in enumerate(federation.thetas):
+            self._noted(self._read_on, config, directory)
+        known = self._known.get(directory.path) or _Known(config, directory.path)
+        for theta, run in known.levels.items():  # as it is now, whoever reads on meanwhile
+            events, tested, rounds = list(run.events), list(run.tested), config.federation.rounds
             yield (
                 of_level(config, theta),
-                Trained(
-                    config.experiment.seed,
-                    federation.rounds,
-                    directory.path,
-                    _of_level(known.events, theta),
-                    tuple(known.tested.get(theta, ())),
-                    known.summed.get(level, {}),
-                    attacked,
-                ),
+                replace(run, rounds=rounds, events=events, tested=tested, summed=dict(run.summed)),
             )
 
-    def _read_on(self, config: RunConfig, directory: RunDirectory) -> Attacked | None:
+    def _read_on(self, config: RunConfig, directory: RunDirectory) -> None:
         """Read what is new in a record; what is damaged costs what comes after it."""
         with directory.read() as record:
-            known = self._known.get(directory.path)
-            if known is None or record.run_id != known.run_id:  # that of another run
-                known = self._known[directory.path] = _Known(record.run_id)
+            begun, known = record.chain.mark_at(1), self._known.get(directory.path)
+            if known is None or begun != known.begun:
+                known = self._known[directory.path] = _Known(config, directory.path, begun)
             self._noted(known.follow, record)
-            if config.federation.devices == REMOTE:
+            is_remote = config.federation.devices == REMOTE
+            if is_remote:
                 self._noted(known.read_summed, record)
-            else:
-                for theta in config.federation.thetas:
-                    self._noted(known.test, record, theta)
-            return self._noted(read_attacked, record) if config.attackers.lie else None
+            attacked = self._noted(read_attacked, record) if config.attackers.lie else None
+            for theta, run in known.levels.items():
+                run.attacked = attacked
+                if not is_remote:
+                    self._noted(known.read_tested, record, theta)
 
 
 def _reduced(record: Record, evaluation: Evaluation, before: tuple[str, ...]) -> Tested:
@@ -276,19 +262,6 @@ def _reduced(record: Record, evaluation: Evaluation, before: tuple[str, ...]) ->
         raise damaged(record.path, "an error is not a share from 0 to 1")
     devices = tuple(device.id for device in evaluation.test)
     return Tested(evaluation.round, before if devices == before else devices, errors)
-
-
-def _shown_of(event: Event) -> Event:
-    kept: Event = {key: event[key] for key in _KEPT if key in event}
-    if levels := cast("dict[str, Event]", event.get("levels")):
-        kept["levels"] = {name: _shown_of(level) for name, level in levels.items()}
-    return kept
-
-
-def _of_level(events: Sequence[Event], theta: Fraction) -> list[Event]:
-    """The events as they concern one level: its own search, and the costs of all levels."""
-    own = [cast("dict[str, Event]", event.get("levels") or {}).get(show(theta)) for event in events]
-    return [{**event, **(one or {})} for event, one in zip(events, own, strict=True)]
 
 
 def _written(path: Path) -> float:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,35 +39,24 @@ INTERRUPTED: Final = "the server's process ended before the round was kept"
 
 _WORD: Final = np.dtype("<u8")
 _ID: Final = np.dtype("<u4")
-_BYTES: Final = (
-    "SELECT body, data FROM messages m LEFT JOIN bodies b ON b.number = body WHERE m.number = ?"
-)
+_BYTES: Final = "SELECT data FROM messages m JOIN bodies b ON b.number = body WHERE m.number = ?"
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _Row:
     """A row in its place.
 
     Attributes:
         number: of the row, counted from 0.
+        round: the round, counted from 1; 0 of the opening.
     """
 
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class _OfRound(_Placed):
-    """A row of a round.
-
-    Attributes:
-        round: the round, counted from 1.
-    """
-
     round: int
 
 
 @dataclass(frozen=True, slots=True)
-class Opening(_Placed):
+class Opening(_Row):
     """The first row.
 
     Attributes:
@@ -80,7 +69,7 @@ class Opening(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Message(_OfRound):
+class Message(_Row):
     """One message that the server sent or received.
 
     Attributes:
@@ -88,8 +77,7 @@ class Message(_OfRound):
         peer: the device at the other end.
         size: length of the message in bytes.
         sha256: digest of the message, 32 bytes.
-        head: the message; b"" where it is not kept, or `repeats` says where it is.
-        repeats: number of the row of this round that has the same message; None for its own.
+        head: the message; b"" where it is not kept.
         trip: to which it belongs, counted from 0 in the round.
     """
 
@@ -98,17 +86,16 @@ class Message(_OfRound):
     size: int
     sha256: bytes
     head: bytes
-    repeats: int | None = None
     trip: int = 0
 
     @property
     def is_whole(self) -> bool:
         """Whether `head` is the message."""
-        return self.repeats is None and len(self.head) == self.size
+        return len(self.head) == self.size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sum(_OfRound):
+class Sum(_Row):
     """One sum that the server has learnt.
 
     Attributes:
@@ -127,7 +114,7 @@ class Sum(_OfRound):
 
 
 @dataclass(frozen=True, slots=True)
-class RoundEnd(_OfRound):
+class RoundEnd(_Row):
     """A round is over.
 
     Attributes:
@@ -139,30 +126,19 @@ class RoundEnd(_OfRound):
     truth: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Closing(_Placed):
-    """All rounds of a run are played.
-
-    Attributes:
-        rounds: how many.
-    """
-
-    rounds: int
+class Closing(_Row):
+    """All rounds of a run are played; `round` is the last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed(_Placed):
+class Resumed(_Row):
     """The run was interrupted, and goes on from its last checkpoint.
 
-    Attributes:
-        kept: how many rounds the checkpoint knows of. Later rounds that were begun before are lost.
+    That knows of the rounds up to `round`. Later rounds that were begun before are lost.
     """
-
-    kept: int
 
 
 @dataclass(frozen=True, slots=True)
-class Begin(_OfRound):
+class Begin(_Row):
     """A round begins; no message of it was sent before.
 
     Attributes:
@@ -172,7 +148,7 @@ class Begin(_OfRound):
     cohort: tuple[int, ...]
 
 
-class Closed(_OfRound):
+class Closed(_Row):
     """The server has ended a trip."""
 
 
@@ -192,7 +168,7 @@ class BegunRound(NamedTuple):
     round: int
     cohort: tuple[int, ...]
     before: Mark
-    slots: tuple[int, ...] = ()
+    slots: tuple[int, ...]
 
 
 class TranscriptWriter(NoObserver):
@@ -325,12 +301,16 @@ def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
         OSError: likewise.
     """
     row: Record | None = None
+    sent: Message | None = None
     last: list[tuple[Record, bytes]] = []
     with open_record(path) as record:
         try:
             for link in record.chain.read():
                 if link.table in _READERS:
-                    row = _decoded(record, link)
+                    row = _row_of(path, link)
+                    if isinstance(row, Message):
+                        row = with_bytes(record, row, sent)
+                        sent = row if row.sent else sent
                     yield from last
                 last = [(row, link.digest)] if row else []
         except ChainError:
@@ -354,8 +334,10 @@ def read_rows(record: OpenRecord, after: Mark | None = None) -> Iterator[Record]
             yield _row_of(record.path, link)
 
 
-def read_beyond(record: OpenRecord, mark: Mark) -> tuple[BegunRound, ...]:
-    """The rounds that were begun beyond a checkpoint, in their order, when a run is resumed.
+def read_beyond(record: OpenRecord, mark: Mark) -> BegunRound | None:
+    """The round that was begun beyond a checkpoint, when a run is resumed; None if none was.
+
+    There is one at most, for a round ends together with its checkpoint.
 
     Args:
         record: the record.
@@ -364,26 +346,37 @@ def read_beyond(record: OpenRecord, mark: Mark) -> tuple[BegunRound, ...]:
     Raises:
         ChainError: it is damaged.
     """
-    rounds: list[BegunRound] = []
-    for row in read_rows(record, mark):
-        match row:
-            case Begin():
-                before = record.chain.mark_at(row.number)
-                rounds.append(BegunRound(row.round, row.cohort, before))
-            case Sum() if rounds:
-                rounds[-1] = rounds[-1]._replace(slots=(*rounds[-1].slots, row.slot))
-    return tuple(rounds)
+    rows = list(read_rows(record, mark))
+    begins = [row for row in rows if isinstance(row, Begin)]
+    if not begins:
+        return None
+    first, *others = begins
+    if others:
+        problem = "a second round begins beyond the checkpoint"
+        raise ChainError(record.path, others[0].number, Damage.MALFORMED, problem)
+    slots = tuple(row.slot for row in rows if isinstance(row, Sum))
+    return BegunRound(first.round, first.cohort, record.chain.mark_at(first.number), slots)
 
 
-def message_at(record: OpenRecord, number: int) -> Message:
-    """The message of a row; the chain is not checked.
+def with_bytes(record: OpenRecord, row: Message, known: Message | None = None) -> Message:
+    """A message as it was sent, as far as it is kept.
+
+    Args:
+        record: where.
+        row: the message without its bytes.
+        known: another one; if it is the same, it is not read again.
 
     Raises:
-        ChainError: there is none.
+        ChainError: its bytes are others.
     """
-    for link in record.chain.select("messages", "number = ?", number):
-        return cast(Message, _decoded(record, link))
-    raise ChainError(record.path, number, Damage.MALFORMED, "it is no message")
+    if known is not None and known.sha256 == row.sha256:
+        return replace(row, head=known.head)
+    for (data,) in record.db.execute(_BYTES, (row.number,)):
+        if not isinstance(data, bytes) or hashlib.sha256(data).digest() != row.sha256:
+            problem = "the digest is not that of its message"
+            raise ChainError(record.path, row.number, Damage.EDITED, problem)
+        return replace(row, head=data)
+    return row
 
 
 def _row_of(path: Path, link: Link) -> Record:
@@ -397,30 +390,11 @@ def _row_of(path: Path, link: Link) -> Record:
     return row
 
 
-def _decoded(record: OpenRecord, link: Link) -> Record:
-    """The same, with the bytes of a message."""
-    row = _row_of(record.path, link)
-    if not isinstance(row, Message):
-        return row
-    ((body, data),) = record.db.execute(_BYTES, (row.number,))
-    if type(body) is not int or not 0 <= body <= row.number:
-        problem = f"it repeats row {body!r:.20}, which does not come before it"
-        raise ChainError(record.path, row.number, Damage.MALFORMED, problem)
-    if data is None:
-        return row
-    if body < row.number:
-        return replace(row, repeats=body)
-    if not isinstance(data, bytes) or hashlib.sha256(data).digest() != row.sha256:
-        problem = "the digest is not that of its message"
-        raise ChainError(record.path, row.number, Damage.EDITED, problem)
-    return replace(row, head=data)
-
-
 def _read_round(number: int, fields: Sequence[Any]) -> Record:
     of, what, said, data = fields
     match what, said, data:
         case "opening", ("full" | "sums"), bytes() if not of and len(data) == RUN_ID_BYTES:
-            return Opening(number, data, said)
+            return Opening(number, of, data, said)
         case "begin", None, bytes():
             cohort = np.frombuffer(data, dtype=_ID).tolist()
             if any(after <= before for before, after in pairwise(cohort)):
@@ -441,7 +415,7 @@ def _read_message(number: int, fields: Sequence[Any]) -> Record:
     of, trip, sent, peer, size, digest = fields
     if sent > 1 or peer >= 1 << 32 or len(digest) != DIGEST_BYTES:
         raise ValueError("a number in it is out of its range")
-    return Message(number, of, bool(sent), peer, size, digest, b"", None, trip)
+    return Message(number, of, bool(sent), peer, size, digest, b"", trip)
 
 
 def _read_sum(number: int, fields: Sequence[Any]) -> Record:

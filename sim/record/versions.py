@@ -41,8 +41,8 @@ def versions_now(device: torch.device, choice: Mapping[str, object], data_sha256
     }
 
 
-def check_versions(recorded: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """Compare with the versions under which a run was begun.
+def check_versions(recorded: Versions | None, now: Versions) -> list[str]:
+    """Compare with the versions under which a run was begun; None of one that begins.
 
     Returns:
         One sentence per difference that may change the last bits of the results.
@@ -50,6 +50,8 @@ def check_versions(recorded: Mapping[str, object], now: Mapping[str, object]) ->
     Raises:
         RunDirectoryError: the data is not the same.
     """
+    if recorded is None:
+        return []
     if recorded.get("data_sha256") != now["data_sha256"]:
         raise RunDirectoryError(
             f"the data have changed since this run was started (sha256 {now['data_sha256']}, "

@@ -97,10 +97,8 @@ def _numbers_of(one: Finished) -> dict[str, float]:
     if one.cell.config.attackers.lie:
         with one.directory.read() as record:
             noted = read_attacked(record)
-        if noted.shares:
-            found["corrupted_share"] = 100 * sum(noted.shares.values()) / len(noted.shares)
-        if noted.backdoor:
-            found["backdoor_success"] = 100 * noted.backdoor[max(noted.backdoor)]
+        shares = {"corrupted_share": noted.mean_share, "backdoor_success": noted.last_success}
+        found |= {name: 100 * share for name, share in shares.items() if share is not None}
     return found
 
 

@@ -27,7 +27,6 @@ from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.sampling import Answered, Indices, dealt, drawn_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError
-from deltafl.sim.record.attacked import Aggregated
 from deltafl.sim.record.attacked import Population as Attackers
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import LostRound
@@ -60,11 +59,11 @@ class Lying(NamedTuple):
 
     Attributes:
         known: what every device has been told.
-        aggregated: where the simulator notes whose updates are aggregated.
+        aggregated: where the simulator notes the weights of devices whose updates are aggregated.
     """
 
     known: Known
-    aggregated: Aggregated
+    aggregated: dict[int, int]
 
 
 class Devices(Protocol):

@@ -36,7 +36,7 @@ from deltafl.secagg import ring
 from deltafl.sim.cohort.attackers import Known
 from deltafl.sim.cohort.sampling import Answered, Answers, InterruptedCohort
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
-from deltafl.sim.record.attacked import Aggregated, AttackLog
+from deltafl.sim.record.attacked import AttackLog
 from deltafl.sim.record.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -124,26 +124,20 @@ def play(
     first = strategy.init(model, num_devices)
     if checkpoint is not None:
         check_checkpoint(config, record, checkpoint, first, num_devices)
-    beyond = _beyond(config, record, checkpoint, num_devices)
-    goes_on = len(beyond) == 1 and population.keeps(beyond[0])
-    begun, beyond = (beyond[0], ()) if goes_on else (None, beyond)
+    begun, lost = _begun(config, record, checkpoint, num_devices), None
+    if begun is not None and not population.keeps(begun):
+        begun, lost = None, begun
     mode = mode_of(config, first.model.size // len(config.federation.thetas), own)
     goes_on, is_durable = config.federation.devices == REMOTE, config.has_masked_sums
     transcript = TranscriptWriter(record, mode, keeps_open=goes_on, is_durable=is_durable)
     with contextlib.ExitStack() as stack:
         truth = None
         if config.federation.is_private and config.privacy.truth:
-            truth = stack.enter_context(
-                contextlib.closing(
-                    TruthWriter(
-                        directory.truth,
-                        transcript.run_id,
-                        checkpoint.state.round if checkpoint else 0,
-                        transcript.last_truth(),
-                        keeps_updates=transcript.mode == FULL,
-                    )
-                )
-            )
+            before = checkpoint.state.round if checkpoint else 0
+            goes_on_from = transcript.run_id, before, transcript.last_truth()
+            is_full = transcript.mode == FULL
+            truth = TruthWriter(directory.truth, *goes_on_from, keeps_updates=is_full)
+            stack.callback(truth.close)
         stages = StageSeconds(transcript)
         devices = population.of_run(config, stages)
         lying = devices.attackers
@@ -152,7 +146,7 @@ def play(
         asked = Asked(num_devices, devices, account)
         written = record, transcript, truth, attacks, stages
         _Run(config, directory, asked, progress, strategy, *written).go_on(
-            first, checkpoint, beyond, begun
+            first, checkpoint, lost, begun
         )
 
 
@@ -175,34 +169,35 @@ def mode_of(config: RunConfig, num_parameters: int, own: Strategy | None = None)
     return FULL if each * config.federation.rounds <= _MOST_IN_FULL else SUMS
 
 
-def _beyond(
+def _begun(
     config: RunConfig, record: Record, checkpoint: Checkpoint | None, num_devices: int
-) -> tuple[BegunRound, ...]:
-    """What the record holds beyond the checkpoint; nothing where devices answer nobody.
+) -> BegunRound | None:
+    """The round that was begun beyond the checkpoint; none where devices answer nobody.
 
     Raises:
         RunDirectoryError: that is not how a run of this checkpoint can go on.
         ChainError: the record is damaged.
     """
     if not config.has_masked_sums:
-        return ()
-    beyond = read_beyond(record, checkpoint.mark if checkpoint else record.chain.start)
-    if beyond and checkpoint is None:
+        return None
+    begun = read_beyond(record, checkpoint.mark if checkpoint else record.chain.start)
+    if begun is None:
+        return None
+    if checkpoint is None:
         raise RunDirectoryError(
             f"{record.path} has no checkpoint, and devices have answered in this run: restore it, "
             "or start again in another --out"
         )
-    before = checkpoint.state.round if checkpoint else 0
-    for number, begun in enumerate(beyond, before + 1):
-        is_next = begun.round == number <= config.federation.rounds
-        if not is_next or not begun.cohort or begun.cohort[-1] >= num_devices:
-            devices = ", ".join(map(str, begun.cohort[-3:]))
-            raise damaged(
-                record.path,
-                f"it says that round {begun.round} began after round {number - 1}, with the "
-                f"devices {devices}",
-            )
-    return beyond
+    before = checkpoint.state.round
+    is_next = begun.round == before + 1 <= config.federation.rounds
+    if not is_next or not begun.cohort or begun.cohort[-1] >= num_devices:
+        devices = ", ".join(map(str, begun.cohort[-3:]))
+        raise damaged(
+            record.path,
+            f"it says that round {begun.round} began after round {before}, with the devices "
+            f"{devices}",
+        )
+    return begun
 
 
 @dataclass(slots=True, eq=False)
@@ -232,7 +227,7 @@ class _Run:
         self,
         first: TrainingState,
         checkpoint: Checkpoint | None,
-        beyond: Sequence[BegunRound],
+        lost: BegunRound | None,
         begun: BegunRound | None,
     ) -> None:
         """Run the remaining rounds, or all rounds if there is no checkpoint.
@@ -240,8 +235,8 @@ class _Run:
         Args:
             first: the state before the first round.
             checkpoint: where to continue.
-            beyond: the rounds that were begun after it, and are lost.
-            begun: the one that goes on: its rows are made once more.
+            lost: the round that was begun after it, if that is given up.
+            begun: the same if it goes on: its rows are made once more.
         """
         progress, rounds = self.progress, self.config.federation.rounds
         progress.begin(self.config, checkpoint.state.round if checkpoint else 0)
@@ -250,8 +245,8 @@ class _Run:
             self._evaluate_if_due(state)
             self._save(state)
         else:
-            state = self._resume(checkpoint, beyond, begun)
-        lost: list[str] = []
+            state = self._resume(checkpoint, lost, begun)
+        why_lost: list[str] = []
         if state.round < rounds:
             self.directory.bundle.unlink(missing_ok=True)  # that of a run that was stopped
         while state.round < rounds:
@@ -268,8 +263,8 @@ class _Run:
             state, event = self._play_round(state, ids, searches)
             self._save(state)
             self._tell(state, event)
-            lost = _lost_after(lost, event)
-            self._give_up_if_hopeless(state.round, lost)
+            why_lost = _lost_after(why_lost, event)
+            self._give_up_if_hopeless(state.round, why_lost)
 
     def _tell(self, state: TrainingState, event: Event) -> None:
         """Measure and tell what was played; after the last round there is nothing to stop."""
@@ -287,9 +282,9 @@ class _Run:
         return self.config.federation.thetas
 
     def _resume(
-        self, checkpoint: Checkpoint, beyond: Sequence[BegunRound], goes_on: BegunRound | None
+        self, checkpoint: Checkpoint, lost: BegunRound | None, begun: BegunRound | None
     ) -> TrainingState:
-        """The state to go on from: that of the checkpoint, once the rounds beyond it are lost."""
+        """The state to go on from: that of the checkpoint, once a round beyond it is lost."""
         state, progress = checkpoint.state, self.progress
         self.answered = Answered(checkpoint.answered, checkpoint.lost)
         if self.asked.devices.attackers is not None:
@@ -300,17 +295,12 @@ class _Run:
                 progress.evaluated(last.round, _errors_of(last))
         is_finished = state.round == self.config.federation.rounds
         self._evaluate_if_due(state)
-        if goes_on is None and (not is_finished or beyond):
+        if lost is not None or (begun is None and not is_finished):
             self.transcript.resume(state.round)
-        events = []
-        for begun in beyond:
-            state, event = self._play_round(state, begun.cohort, (), begun)
-            events.append(event)
-        if beyond:  # all at once, for the mark is beyond all of them
+        if lost is not None:
+            state, event = self._play_round(state, lost.cohort, (), lost)
             self._save(state)
-            self._evaluate_if_due(state)
-        for event in events:
-            progress.played(event)
+            self._tell(state, event)
         return state
 
     def _give_up_if_hopeless(self, round_number: int, lost: list[str]) -> None:
@@ -342,7 +332,7 @@ class _Run:
         answers, before, account = Answers(), state.model, self.asked.account
         lying = None
         if devices.attackers is not None:
-            lying = Lying(Known(state.eta, self.previous), Aggregated())
+            lying = Lying(Known(state.eta, self.previous), {})
         cohort: Cohort = devices.cohort(ids, state.round, training, told, lying, searches)
         if lost is not None:
             cohort = InterruptedCohort(cohort, lost.slots, INTERRUPTED)

@@ -142,14 +142,11 @@ def run_experiment(
             warn(note)
         population = SimulatedPopulation(dataset, backend, subject.own)
         summaries, stopped = [], None
-        for number, arm in enumerate(config.arms()):
-            algorithm, seed = arm.federation.algorithm, arm.experiment.seed
-            directory = top.arm(algorithm, seed) if number else top
+        for arm, directory in top.runs(config.arms()):
+            is_first = directory is top
             # somebody may have resumed an arm by itself, and still be at it
-            claimed = (
-                directory.claim(arm, resume=True) if number else contextlib.nullcontext(record)
-            )
-            with claimed as own:
+            claimed = None if is_first else directory.claim(arm, resume=True)
+            with claimed or contextlib.nullcontext(record) as own:
                 own.note(VERSIONS, versions)
                 own.keep()
                 origin = origin_of(dataset, versions)
@@ -162,7 +159,7 @@ def run_experiment(
                     continue
                 summaries.append(summarise_run(arm, own, data))
                 keep()
-                if number:
+                if not is_first:
                     own.note(SUMMARY, summarise_experiment(summaries[-1:]))
                     own.keep()
         if stopped is not None:
@@ -301,11 +298,9 @@ def settle(
         choice = Choice(**begun)  # type: ignore[arg-type] # just checked
     torch.set_num_threads(choice.threads)
     now = versions_now(device, asdict(choice), data_sha256)
-    if recorded is None:
-        return now, choice
     for sentence in check_versions(recorded, now):
         warn(sentence)
-    return recorded, choice
+    return recorded or now, choice
 
 
 def _can_be(name: str, value: object) -> bool:

@@ -46,7 +46,7 @@ def cost_of(method: Method, number: int) -> Cost:
         method.label,
         number,
         len(events),
-        int(sum(values_of(events, "secure_sums"))) if method.is_private else 0,
+        int(sum(values_of(events, "secure_sums"))) if method.config.federation.is_private else 0,
         sum(values_of(events, "train_cpu_s")),
         sum(values_of(events, "protocol_cpu_s")),
         sum(values_of(events, "wall_s")),
@@ -90,12 +90,13 @@ def stage_times(methods: Sequence[Method]) -> tuple[StageTimes, ...]:
     found: list[StageTimes] = []
     runs_before: list[object] = []
     for method in methods:
-        runs = [run.path for run in method.runs]
+        runs, federation = [run.path for run in method.runs], method.config.federation
         events = [event for run in method.runs for event in run.events if event.get("stage_s")]
-        if not method.is_private or not events:
+        if not federation.is_private or not events:
             continue
         if runs_before == runs:
-            label = method.label.replace(name_of(method.config), f"{method.algorithm}, all levels")
+            all_levels = f"{federation.algorithm}, all levels"
+            label = method.label.replace(name_of(method.config), all_levels)
             found[-1] = found[-1]._replace(label=label)
             continue
         runs_before = [*runs]

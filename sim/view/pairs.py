@@ -114,7 +114,7 @@ def baseline_of(methods: Sequence[Method], wanted: str | None = None) -> Method 
         return found
     if len(methods) < 2:
         return None
-    return methods[usual_baseline([one.algorithm for one in methods])]
+    return methods[usual_baseline([one.config.federation.algorithm for one in methods])]
 
 
 def comparisons(

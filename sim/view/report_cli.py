@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.labels import named_runs
 from deltafl.sim.record.own_files import write_file
-from deltafl.sim.record.rundir import RunDirectory, check_output
+from deltafl.sim.record.rundir import check_output
 from deltafl.sim.settings.given import add_flags, add_runs
 from deltafl.sim.visible import say
 
@@ -58,8 +58,7 @@ def main(options: argparse.Namespace) -> int:
 
     runs = named_runs(options.runs)
     snapshots = [Reader(one.path, one.given).read() for one in runs]
-    files = [file for one in snapshots for file in RunDirectory(one.path).files]
-    check_output(options.out, files)
+    check_output(options.out)
     page = Page(snapshots, wanted=options.baseline)
     try:
         baseline = page.baseline
@@ -70,19 +69,17 @@ def main(options: argparse.Namespace) -> int:
     write_file(options.out, page_of_results(page).encode())
     say(f"The page is in {options.out}.")
     if options.figures is not None:
-        _draw(options.figures, page.methods, baseline, files)
+        _draw(options.figures, page.methods, baseline)
     return 0
 
 
-def _draw(
-    folder: Path, methods: "Sequence[Method]", baseline: "Method | None", files: Sequence[Path]
-) -> None:
+def _draw(folder: Path, methods: "Sequence[Method]", baseline: "Method | None") -> None:
     from deltafl.sim.charts.files import write_paper  # loads the plotting library
     from deltafl.sim.view.pairs import pairs_of
 
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--figures {folder}: it is not a folder; name another")
     if folder.is_dir():  # otherwise it is made
-        check_output(folder / "captions.txt", files)
+        check_output(folder / "captions.txt")
     written = write_paper(folder, methods, pairs_of(methods, baseline))
     say(f"{len(written)} files with figures and captions are in {folder}.")

@@ -429,7 +429,7 @@ def _mean(values: Sequence[float | None]) -> str:
 
 
 def _no_audit(methods: Sequence[Method]) -> str:
-    if any(method.is_private for method in methods):
+    if any(method.config.federation.is_private for method in methods):
         return "No audit was asked for. `deltafl audit` makes one."
     return "Nothing was summed securely, so there is nothing to audit."
 
@@ -475,7 +475,8 @@ def _about(one: Snapshot, methods: Sequence[Method]) -> tuple[tuple[str, str], .
 
 def _summed(method: Method) -> str:
     """A method, and how its updates are summed."""
-    sums = f"{method.config.privacy.sums} sums" if method.is_private else "in clear"
+    config = method.config
+    sums = f"{config.privacy.sums} sums" if config.federation.is_private else "in clear"
     return f"{method.label} ({sums})"
 
 

@@ -1,7 +1,7 @@
 """Run directories that are written, not played: of any methods, seeds, rounds and devices."""
 
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.sim.record.attacked import Aggregated, AttackLog, Population
+from deltafl.sim.record.attacked import AttackLog, Population
 from deltafl.sim.record.evaluations import Evaluation, write_evaluation
 from deltafl.sim.record.events import add_event
 from deltafl.sim.record.record import write_record
@@ -111,5 +111,5 @@ def note_attackers(record, rounds, share):
     """Note three liars of thirty devices: a share of each aggregate, and a backdoor in the end."""
     log = AttackLog(record, Population(30, (2, 5, 7)))
     for at in range(1, rounds + 1):
-        log.add_round(at, Aggregated({1: round(100 * (1 - share)), 2: round(100 * share)}))
+        log.add_round(at, {1: round(100 * (1 - share)), 2: round(100 * share)})
     log.add_backdoor(rounds, 0.75)

@@ -11,7 +11,8 @@ import pytest
 from doubles import run
 from records import rows_of, write_rows
 
-from deltafl.sim.record.record import HAPPENED, open_record
+from deltafl.sim.record.record import HAPPENED
+from deltafl.sim.record.transcript import read_transcript
 from deltafl.sim.settings.config_io import build_config
 
 _FILES = ("record.sqlite", "truth.sqlite", "bundle.npz")
@@ -38,8 +39,7 @@ def files() -> tuple[bytes, bytes]:
 @cache
 def run_id() -> bytes:
     """Of the run."""
-    with open_record(_played() / _FILES[0]) as record:
-        return record.run_id
+    return next(read_transcript(_played() / _FILES[0])).run_id
 
 
 def with_value(folder: Path, table: str, column: str, value: bytes) -> bool:

@@ -20,7 +20,7 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.net.frames import TASK_SIZE, Reason
 from deltafl.sim.net.post import Answer
-from deltafl.sim.net.trips import About, Journal, Waiting
+from deltafl.sim.net.trips import TRAINS, Journal, Waiting
 from deltafl.sim.record.chain import Chain
 from deltafl.sim.record.record import read_measured, write_record
 from deltafl.sim.record.rundir import RunDirectory
@@ -34,7 +34,13 @@ SMALL = {
     "privacy": {"min_cohort": 5, "expected_dropout": 0.1},
     "quantile": {"max_queries": 4},
 }
-ABOUT = About(3, (1, 5, 9), "ab cd", "1.0")
+ABOUT = {
+    "round_index": 3,
+    "cohort": [1, 5, 9],
+    "level": TRAINS,
+    "listed": "ab cd",
+    "program": "1.0",
+}
 
 
 def fleet(algorithm="private-fedavg", *more):
@@ -214,7 +220,7 @@ def written(writer, about=ABOUT):
     """A round of two trips, the second of which is open."""
     journal = Journal(writer, about, system_randomness)
     mark = writer.record.chain.mark
-    writer.begin_round(1, ABOUT.cohort)
+    writer.begin_round(1, ABOUT["cohort"])
     for client, data, trip in ((1, b"a", 0), (5, b"b", 0), (9, b"late", 0), (1, b"c", 1)):
         journal.takes(Answer(ClientId(client), data, trip=trip))
         writer.message(sent=False, peer=client, data=data)
@@ -238,7 +244,7 @@ def test_another_process_gets_what_the_first_received(writer):
     "other",
     [
         {"round_index": 4},
-        {"cohort": (1, 5)},
+        {"cohort": [1, 5]},
         {"listed": "ab ce"},
         {"program": "1.1"},
         {"level": 0},
@@ -246,19 +252,19 @@ def test_another_process_gets_what_the_first_received(writer):
 )
 def test_another_round_is_not_gone_on_with(writer, other):
     task, mark = written(writer)
-    assert ABOUT.task_in(writer.record) == task
-    about = replace(ABOUT, **other)
-    assert about.task_in(writer.record) is None
+    assert Journal.task_in(writer.record, ABOUT) == task
+    about = {**ABOUT, **other}
+    assert Journal.task_in(writer.record, about) is None
     journal = Journal(writer, about, system_randomness, mark)
     assert journal.task != task
     assert not list(journal.again())
-    assert about.task_in(writer.record) == journal.task
+    assert Journal.task_in(writer.record, about) == journal.task
 
 
 @pytest.mark.parametrize("task", [None, 7, "no hex", ["00" * TASK_SIZE], "00"])
 def test_a_task_that_has_no_name_is_not_gone_on_with(writer, task):
-    writer.record.note("round", {**ABOUT.fields, "task": task})
-    assert ABOUT.task_in(writer.record) is None
+    writer.record.note("round", {**ABOUT, "task": task})
+    assert Journal.task_in(writer.record, ABOUT) is None
 
 
 def test_where_nothing_is_kept_nothing_is_written():

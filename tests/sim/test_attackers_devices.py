@@ -19,7 +19,6 @@ from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.cohort.work import device_objects
-from deltafl.sim.record.attacked import Aggregated
 from deltafl.sim.settings.attackers import AttackersConfig
 
 LYING = frozenset({1, 3})
@@ -145,7 +144,7 @@ def test_attackers_claim_a_weight():
 
 def cohort(asked, rounds=None, dropouts=None):
     given = {} if dropouts is None else {"dropouts": dropouts}
-    return SimulatedCohort(asked, 7, Seeds(5), rounds, aggregated=Aggregated(), **given)
+    return SimulatedCohort(asked, 7, Seeds(5), rounds, aggregated={}, **given)
 
 
 def stepped(strategy, played):
@@ -160,7 +159,7 @@ def test_fedavg_averages_what_is_sent_by_what_is_claimed():
     sent = {one: (-2 if one in LYING else 1) * own_update(one) for one in range(6)}
     mean = sum(claimed[one] * sent[one].astype(np.float64) for one in sent) / sum(claimed.values())
     assert state.model == pytest.approx(MODEL + mean, abs=1e-6)
-    assert played.aggregated.weights == claimed
+    assert played.aggregated == claimed
     assert report.kept_weight == sum(claimed.values())
 
 
@@ -169,7 +168,7 @@ def test_delta_fl_lets_those_in_that_claim_a_top_loss(loss):
     played = cohort(devices("sign-flipped", loss=loss))
     _, report = stepped(DeltaFL(Fraction(1, 2)), played)
     expected = {"own": {4, 5}, "top": {1, 3, 4, 5}}[loss]
-    assert set(played.aggregated.weights) == expected
+    assert set(played.aggregated) == expected
     assert report.kept_devices == len(expected)
 
 
@@ -182,12 +181,12 @@ def test_masks_change_nothing(kind, loss):
     for rounds in (MaskedRounds, IdealRounds):
         played = cohort(devices(kind, loss=loss), rounds(SESSIONS))
         state, report = stepped(strategy, played)
-        found[rounds.__name__] = state.model.tobytes(), played.aggregated.weights
-        assert sum(played.aggregated.weights.values()) == report.kept_weight
+        found[rounds.__name__] = state.model.tobytes(), played.aggregated
+        assert sum(played.aggregated.values()) == report.kept_weight
     assert found["MaskedRounds"] == found["IdealRounds"]
     in_clear = cohort(devices(kind, loss=loss))
     clear, _ = stepped(DeltaFL(Fraction(1, 2)), in_clear)
-    assert in_clear.aggregated.weights == found["IdealRounds"][1]
+    assert in_clear.aggregated == found["IdealRounds"][1]
     assert state.model == pytest.approx(clear.model, abs=2e-3)
 
 
@@ -204,10 +203,10 @@ def test_who_vanishes_before_its_update_is_summed_is_not_counted(rounds, stage, 
 
     played = cohort(devices("sign-flipped", loss="top"), rounds(SESSIONS), dropouts)
     _, report = stepped(PrivateDeltaFL(Fraction(1, 2)), played)
-    assert sum(played.aggregated.weights.values()) == report.kept_weight
-    assert len(played.aggregated.weights) == report.kept_devices
-    assert played.aggregated.weights.keys() >= LYING
-    assert (5 in played.aggregated.weights) == counts
+    assert sum(played.aggregated.values()) == report.kept_weight
+    assert len(played.aggregated) == report.kept_devices
+    assert played.aggregated.keys() >= LYING
+    assert (5 in played.aggregated) == counts
 
 
 def test_a_round_that_is_given_up_has_no_aggregate():
@@ -218,4 +217,4 @@ def test_a_round_that_is_given_up_has_no_aggregate():
     played = cohort(devices(), IdealRounds(SESSIONS), everybody)
     _, report = stepped(PrivateDeltaFL(Fraction(1, 2)), played)
     assert report.aborted
-    assert played.aggregated.weights == {}
+    assert played.aggregated == {}

@@ -288,7 +288,7 @@ def compare_in_pairs_of(label):
     [
         (["nowhere"], "nowhere is not a run directory"),
         (["--baseline", "fedav"], "there is no 'fedav': did you mean 'fedavg'"),
-        (["--csv", "{run}/record.sqlite"], "record.sqlite is what is read"),
+        (["--csv", "{run}/record.sqlite"], "record.sqlite is a file of the run"),
     ],
 )
 def test_what_cannot_be_done_is_said(experiment, capsys, arguments, message):

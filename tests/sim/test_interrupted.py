@@ -361,7 +361,7 @@ def test_a_record_that_ends_anywhere_after_the_checkpoint_is_gone_on_with(left, 
     assert lost_rounds(path) == [2] * (place != 0)
     found = list(read_transcript(path / "record.sqlite"))
     [resumed] = [record for record in found if isinstance(record, Resumed)]
-    assert resumed.kept == 1
+    assert resumed.round == 1
     assert rows_of(path / "record.sqlite")[:kept] == rows[:kept]
     assert serious(lenient(path)) == set()
 
@@ -458,7 +458,7 @@ def test_a_process_that_ends_while_it_resumes_loses_nothing_more(tmp_path, monke
     run(config, path, resume=True)
     assert lost_rounds(path) == [2]
     resumed = [r for r in read_transcript(path / "record.sqlite") if isinstance(r, Resumed)]
-    assert [record.kept for record in resumed] == [1, 2]
+    assert [record.round for record in resumed] == [1, 2]
     assert serious(lenient(path)) == set()
 
 

@@ -9,7 +9,7 @@ from records import due, write_run
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.cli import main
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.record.attacked import Aggregated, AttackLog, Population
+from deltafl.sim.record.attacked import AttackLog, Population
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.record import write_record
 from deltafl.sim.reproduce.catalogue import experiment_named
@@ -107,7 +107,7 @@ def played(tmp_path, made, error_of):
         if cell.config.attackers.lie:
             with write_record(directory.record) as record:
                 log = AttackLog(record, Population(9, (2,)))
-                log.add_round(1, Aggregated({1: 4, 2: 1}))
+                log.add_round(1, {1: 4, 2: 1})
                 log.add_backdoor(2, 0.5 + cell.seed / 10)
                 record.keep()
         finished.append(Finished(cell, directory))
@@ -184,9 +184,9 @@ def test_the_numbers_of_a_case_by_hand(tmp_path):
     with write_record(directory.record) as record:
         log = AttackLog(record, Population(9, (2,)))
         log.add_backdoor(0, 0.9)
-        log.add_round(1, Aggregated({1: 3, 2: 1}))
-        log.add_round(2, Aggregated({1: 3}))
-        log.add_round(3, Aggregated({}))
+        log.add_round(1, {1: 3, 2: 1})
+        log.add_round(2, {1: 3})
+        log.add_round(3, {})
         log.add_backdoor(2, 0.6)
         record.keep()
     found = results_of([Finished(attacked, directory)])["emnist-linear", attacked.method]

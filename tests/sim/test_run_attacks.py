@@ -1,13 +1,12 @@
 """Whole runs with devices that lie: the same attackers for all, told by the simulator alone."""
 
-import json
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from doubles import Killed, KilledAfter, run
-from records import attacked_of, checkpoint_of, evaluations_of, events_of, read_truth
+from records import attacked_of, checkpoint_of, evaluations_of, events_of, read_truth, said_of
 
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import DeviceData, Split, federate
@@ -51,7 +50,7 @@ def test_nobody_lies_by_default_and_a_share_of_0_changes_no_bit(tmp_path):
     assert model(tmp_path / "none").tobytes() == model(tmp_path / "zero").tobytes()
     last = [evaluations_of(tmp_path / name)[-1] for name in ("none", "zero")]
     assert last[0] == last[1]
-    assert not lines_of(tmp_path / "zero")
+    assert said_of(tmp_path / "zero", "attackers") is None
     assert "attackers" not in summary
     assert "ttacker" not in describe(summary)
     run(settings(attackers=LYING), tmp_path / "some")
@@ -134,18 +133,17 @@ def test_it_adds_up_to_the_weight_that_the_server_kept(tmp_path, algorithm):
     )
     path = tmp_path / "run"
     run(config, path)
-    who, *found = lines_of(path)
-    shares = [one for one in found if "corrupted_share" in one]
+    found = attacked_of(path)
     events = {event["round"]: event for event in events_of(path)}
-    for noted in shares:
-        event = events[noted["round"]]
-        lying = set(event["cohort"]) & set(who["attackers"])
-        weight = noted["corrupted_share"] * event["kept_weight"]
-        assert 0 <= noted["corrupted_share"] <= 1
+    for number, share in found.shares.items():
+        event = events[number]
+        lying = set(event["cohort"]) & set(found.population.attackers)
+        weight = share * event["kept_weight"]
+        assert 0 <= share <= 1
         if algorithm != "private-q-ffl":  # in units of its own
             assert weight / 8192 == pytest.approx(round(weight / 8192))
             assert weight <= 8192 * len(lying)
-    assert any(one["corrupted_share"] for one in shares)
+    assert any(found.shares.values())
 
 
 @pytest.mark.slow
@@ -168,7 +166,7 @@ def test_the_server_sees_nothing_of_it(tmp_path):
     words = ("attack", "corrupt", "backdoor", "sign-flipped")
     for table in ("rounds", "messages", "bodies", "sums", "events", "evaluations"):
         assert not any(word in told(lying, table) for word in words), table
-    assert "attack" in told(lying, "attackers"), "the words are found if there"
+    assert "corrupt" in told(lying, "attackers"), "the words are found if there"
 
 
 def told(path, table):
@@ -178,11 +176,6 @@ def told(path, table):
     return "\n".join(
         value.decode("latin-1") if isinstance(value, bytes) else str(value) for value in values
     )
-
-
-def lines_of(path):
-    with RunDirectory(path).read() as record:
-        return [json.loads(text) for (text,) in record.db.execute("SELECT line FROM attackers")]
 
 
 def _first_round(path):

@@ -279,7 +279,7 @@ def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
     assert rows[-1][1].hex() == masked["record_sha256"]
     messages = [record for record in records if isinstance(record, Message)]
     assert {message.round for message in messages} == {1, 2, 3}
-    assert all(message.is_whole for message in messages if message.repeats is None)
+    assert all(message.is_whole for message in messages)
     assert masked["bytes_up_per_device_round"] > 0
     assert not [
         record

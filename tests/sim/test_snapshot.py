@@ -124,7 +124,7 @@ def test_errors_that_are_no_shares_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("made_runs.error_of", lambda *_: 2.0)
     make_run(tmp_path / "run", seeds=1, baselines=())
     found = Reader(tmp_path / "run").read()
-    assert found.methods[0].runs[0].tested == ()
+    assert found.methods[0].runs[0].tested == []
     assert "share from 0 to 1" in found.problems[0]
 
 
@@ -152,7 +152,7 @@ def test_of_a_federation_there_is_what_its_devices_measured_together(tmp_path):
     found = Reader(tmp_path / "run").read()
     (run,) = found.methods[0].runs
     assert run.summed == {2: 0.25}
-    assert run.tested == ()
+    assert run.tested == []
     assert len(found.problems) == 1
     assert "round 6" in found.problems[0]
 
@@ -173,24 +173,27 @@ LIES = {"share": "0.1"}
 
 
 @pytest.mark.parametrize(
-    "line",
+    "row",
     [
-        "{}",
-        '{"round": 5, "corrupted_share": 1.1}',
-        '{"round": 5, "corrupted_share": -0.1}',
-        '{"round": 5, "corrupted_share": "<script>"}',
-        '{"round": 5, "kept_share": 0.1}',
-        '{"round": -1, "corrupted_share": 0.1}',
-        '{"round": 4294967296, "corrupted_share": 0.1}',
-        '{"round": 5, "backdoor_success": 1.5}',
-        '{"round": 5, "backdoor_success": null}',
+        (None, None, None),
+        (5, "corrupted_share", 1.1),
+        (5, "corrupted_share", -0.1),
+        (5, "corrupted_share", "<script>"),
+        (5, "kept_share", 0.1),
+        (5, None, 0.1),
+        (-1, "corrupted_share", 0.1),
+        (1 << 32, "corrupted_share", 0.1),
+        ("five", "corrupted_share", 0.1),
+        (5.5, "corrupted_share", 0.1),
+        (5, "backdoor_success", 1.5),
+        (5, "backdoor_success", None),
     ],
 )
-def test_what_is_noted_of_attackers_may_be_damaged(tmp_path, line):
+def test_what_is_noted_of_attackers_may_be_damaged(tmp_path, row):
     make_run(tmp_path / "run", seeds=1, baselines=("fedavg",), attackers=LIES)
     reader = Reader(tmp_path / "run")
     assert reader.read().runs[0].attacked.shares == pytest.approx(dict.fromkeys(range(1, 5), 0.1))
-    change(tmp_path / "run", ("INSERT INTO attackers (line) VALUES (?)", (line,)))
+    change(tmp_path / "run", ("INSERT INTO attackers VALUES (99, ?, ?, ?)", row))
     found = reader.read()
     assert found.runs[0].attacked is None
     assert len(found.problems) == 1

@@ -14,8 +14,7 @@ from deltafl.sim.record import transcript, truth
 NOT_ON_RECORD = {
     truth.Told,
     transcript.TranscriptWriter,
-    transcript._Placed,
-    transcript._OfRound,
+    transcript._Row,
 }
 """Classes of these modules that are no messages or records."""
 

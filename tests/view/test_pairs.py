@@ -132,7 +132,7 @@ def test_methods_are_compared_with_fedavg_or_the_last_or_the_wanted_one(methods)
     assert baseline_of(methods).label == "fedavg"
     assert baseline_of(methods[::-1]).label == "fedavg"
     assert baseline_of(methods[:1]) is None
-    assert baseline_of(methods, "delta-fl, θ = 0.5").algorithm == "delta-fl"
+    assert baseline_of(methods, "delta-fl, θ = 0.5").label == "delta-fl, θ = 0.5"
     assert baseline_of([methods[1], methods[1], methods[0]]) is methods[0]  # which FedAvg?
     with pytest.raises(ValueError, match=r"not one of the methods: delta-fl, θ = 0\.5, fedavg"):
         baseline_of(methods, "q-ffl")

@@ -175,7 +175,7 @@ class _Audit:
     def _resume(self, record: Resumed) -> None:
         """The rounds after the last that was kept are lost."""
         lost = self._round
-        if lost is not None and lost.number > record.kept:
+        if lost is not None and lost.number > record.round:
             lost.end = RoundEnd(record.number, lost.number, INTERRUPTED)
         self._end_round(record)
 

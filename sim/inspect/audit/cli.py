@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from deltafl.sim.errors import UserError
@@ -74,8 +75,7 @@ def _runs(path: Path) -> Iterator[Path]:
         yield path
     elif RunDirectory(path).is_run or not (compared := read_comparison(path)):
         yield path
-        for one in find_source(path).arms[1:]:
-            arm = RunDirectory(path).arm(one.federation.algorithm, one.experiment.seed)
+        for _, arm in islice(RunDirectory(path).runs(find_source(path).arms), 1, None):
             if arm.is_run:
                 yield arm.path
     else:

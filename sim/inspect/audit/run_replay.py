@@ -36,10 +36,10 @@ from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.replayed_devices import ReplayedDevices, is_near
 from deltafl.sim.inspect.audit.rounds_again import Kept
-from deltafl.sim.record.checkpoint import read_checkpoint, read_state
+from deltafl.sim.record.checkpoint import read_arrays, read_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.events import Event, read_events, to_json
-from deltafl.sim.record.record import SUMMARY, VERSIONS, Record, saved_rounds
+from deltafl.sim.record.record import OF_STATE, SUMMARY, VERSIONS, Record, saved_rounds
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.versions import NAMES_OF_VERSIONS, versions_now
 from deltafl.sim.run.engine import Stop, play
@@ -125,9 +125,7 @@ class RunReplay(ReplayedDevices):
             return
         of_data = DataSize(*(said.get(name) for name in ("data", "train_devices", "test_devices")))  # type: ignore[arg-type] # compared as they are
         runs = []
-        for number, arm in enumerate(arms):
-            place = arm.federation.algorithm, arm.experiment.seed
-            own = directory.arm(*place) if number else directory
+        for arm, own in directory.runs(arms):
             with own.read() as record:
                 runs.append(summarise_run(arm, record, of_data))
         due = json.loads(json.dumps(to_json(summarise_experiment(runs))))
@@ -274,7 +272,8 @@ def _state(record: Record, number: int) -> Mapping[str, object]:
     """What is saved of a round; in place of a mark of the record, whether it is one."""
     mark = read_checkpoint(record, number).mark
     is_mark = record.chain.mark_at(mark.num_frames) == mark  # times are in the record, too
-    return {**read_state(record, number), "record_rows": None, "record_digest": is_mark}
+    arrays = read_arrays(record, f"{OF_STATE}{number}")
+    return {**arrays, "record_rows": None, "record_digest": is_mark}
 
 
 def _untimed(event: Event) -> Event:

@@ -76,15 +76,11 @@ class Decoder:
 
     def __init__(self) -> None:
         self.params: dict[bytes, SessionParams] = {}
-        self._sent: dict[int, Seen] = {}
+        self._sent: dict[bytes, Seen] = {}
 
     def decode(self, record: Message) -> Seen:
         """Decode one message; never raises, whatever the bytes are."""
-        if record.repeats is not None:
-            unknown = Content(
-                None, problem=f"record {record.repeats}, which it repeats, is no other"
-            )
-            first = self._sent.get(record.repeats, Seen(record, unknown))
+        if record.sent and (first := self._sent.get(record.head)) is not None:
             return replace(first, record=record)
         try:
             content = (self._of_server if record.sent else self._of_session)(record.head)
@@ -92,7 +88,7 @@ class Decoder:
             content = Content(None, problem=str(error))
         seen = Seen(record, content, record.head)
         if record.sent:
-            self._sent[record.number] = seen
+            self._sent[record.head] = seen
         return seen
 
     def _of_server(self, data: bytes) -> Content:

@@ -125,7 +125,7 @@ retry.aborted low design A20: a round was aborted after sums were released
         del digest
         if isinstance(record, Resumed):
             for past in self._models.values():
-                past.changed = past.changed and (past.place.round or 0) <= record.kept
+                past.changed = past.changed and (past.place.round or 0) <= record.round
         return ()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:

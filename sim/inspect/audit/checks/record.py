@@ -82,8 +82,7 @@ record.no-messages medium settings A24: no messages passed through the server
             yield self.rules.found(rule, f"round {record.round} {what}, where {before}", [place])
         self._round, self._is_open = record.round, not isinstance(record, RoundEnd)
         self._is_silent &= isinstance(record, RoundEnd | Begin)
-        kept = not isinstance(record, Message) or record.is_whole or record.repeats is not None
-        if self._keeps_all and not kept:
+        if self._keeps_all and isinstance(record, Message) and not record.is_whole:
             yield self._of_last("record.malformed", "its message is not kept")
 
     def on_damage(self, error: ChainError, round_number: int | None) -> Iterator[Finding]:
