@@ -155,8 +155,6 @@ class DataConfig:
         means: what is subtracted from inputs, a number for each; with `scales`, in place of
             `standardise`.
         scales: what inputs are divided by after that.
-        cache: store the data after reading in $DELTAFL_CACHE or ~/.cache/deltafl, and read them
-            from there next time.
     """
 
     source: str = "digits"
@@ -195,7 +193,6 @@ class DataConfig:
     input_shape: tuple[int, ...] = ()
     means: tuple[float, ...] = ()
     scales: tuple[float, ...] = ()
-    cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
