@@ -6,14 +6,13 @@ convolutions without padding, each with ReLU and 2×2 max-pooling, and one linea
 """
 
 import math
-from typing import Final
 
 import torch
 from torch import nn
 from torch.nn.functional import max_pool2d, relu
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-_SMALLEST_SIDE: Final = 16  # (16 − 4) / 2 = 6 and (6 − 4) / 2 = 1: one pixel is left
+from deltafl.fl.models.inputs import image_shape
 
 
 class ConvNet(nn.Module):
@@ -24,7 +23,10 @@ class ConvNet(nn.Module):
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
         super().__init__()
-        self._height, self._width = _image_size(input_shape)
+        square = (math.isqrt(math.prod(input_shape)),) * 2
+        is_flat = len(input_shape) == 1 and math.prod(square) == input_shape[0]
+        shape = image_shape(square if is_flat else input_shape, "convnet", (1,))
+        _, self._height, self._width = shape
         self.conv1 = nn.Conv2d(1, 32, 5)
         self.conv2 = nn.Conv2d(32, 64, 5)
         features = 64 * _after_layers(self._height) * _after_layers(self._width)
@@ -55,22 +57,3 @@ def _pooled(maps: torch.Tensor) -> torch.Tensor:
 
 def _after_layers(side: int) -> int:
     return ((side - 4) // 2 - 4) // 2
-
-
-def _image_size(input_shape: tuple[int, ...]) -> tuple[int, int]:
-    match input_shape:
-        case (features,) if math.isqrt(features) ** 2 == features:
-            height = width = math.isqrt(features)
-        case (height, width) | (1, height, width):
-            pass
-        case _:
-            raise ValueError(
-                f"input_shape={input_shape} is no image of one channel: convnet takes "
-                "(height, width), (1, height, width) or (side · side,)"
-            )
-    if min(height, width) < _SMALLEST_SIDE:
-        raise ValueError(
-            f"images of {height}×{width} pixels are too small for two 5×5 convolutions without "
-            f"padding: convnet needs {_SMALLEST_SIDE}×{_SMALLEST_SIDE}, take the linear model"
-        )
-    return height, width

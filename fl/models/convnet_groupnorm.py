@@ -14,12 +14,11 @@ from torch import nn
 from torch.nn.functional import adaptive_avg_pool2d, max_pool2d, relu
 
 from deltafl.fl.models.binary import as_logits, num_scores
-from deltafl.fl.models.inputs import check_numbers
+from deltafl.fl.models.inputs import check_numbers, image_shape
 
 _CHANNELS: Final = 32
 _GROUPS: Final = (32, 16, 8, 4)
 _FIELDS: Final = 5
-_SMALLEST_SIDE: Final = 16  # 2 × 2 pixels are left to normalise and average
 
 
 class GroupNormConvNet(nn.Module):
@@ -33,7 +32,7 @@ class GroupNormConvNet(nn.Module):
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
         super().__init__()
-        self._image_shape = _image_shape(input_shape)
+        self._image_shape = image_shape(input_shape, "convnet-groupnorm", (1, 3))
         channels = (self._image_shape[0], *[_CHANNELS] * len(_GROUPS))
         self.convolutions = nn.ModuleList(
             nn.Conv2d(channels[i], channels[i + 1], 3, padding=1, bias=False)
@@ -49,27 +48,3 @@ class GroupNormConvNet(nn.Module):
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             x = relu(max_pool2d(norm(convolution(x)), 2, padding=1))
         return as_logits(self.output(adaptive_avg_pool2d(x, _FIELDS).flatten(1)))
-
-
-def _image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    match input_shape:
-        case (height, width):
-            shape = 1, height, width
-        case (1 | 3 as channels, height, width):
-            shape = channels, height, width
-        case (_, _, 1 | 3):
-            raise ValueError(
-                f"input_shape={input_shape} has its channels last: convnet-groupnorm takes "
-                "(channels, height, width)"
-            )
-        case _:
-            raise ValueError(
-                f"input_shape={input_shape} is no image: convnet-groupnorm takes (1 or 3, height, "
-                "width) or (height, width); take the linear model for other inputs"
-            )
-    if min(shape[1:]) < _SMALLEST_SIDE:
-        raise ValueError(
-            f"images of {shape[1]}×{shape[2]} pixels are too small for four times pooling: "
-            f"convnet-groupnorm needs {_SMALLEST_SIDE}×{_SMALLEST_SIDE}, take the linear model"
-        )
-    return shape
