@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Final, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 
+from deltafl.fl.simplex import Reals
 from deltafl.sim.writing import number as written
 from deltafl.sim.writing import quantity
 
-Numbers = npt.NDArray[np.float64]
 Write = Callable[[float | None], str]
 """How a value is written."""
 
@@ -191,7 +190,7 @@ class Distribution:
     label: str
     number: int
     rounds: tuple[int, ...]
-    shares: Numbers
+    shares: Reals
 
     @property
     def summary(self) -> str:
@@ -222,9 +221,9 @@ class Pairs:
 
     method: str
     baseline: str
-    ours: Numbers
-    theirs: Numbers
-    ranked: Numbers
+    ours: Reals
+    theirs: Reals
+    ranked: Reals
     worst: tuple[float, float, float] | None
     round: int
     seeds: int

@@ -18,7 +18,7 @@ from deltafl.fl.batched import BatchedLearner
 from deltafl.fl.criterion import CLASSIFIES
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Learner, LocalTraining
-from deltafl.fl.models import MODELS, build_model, convnet, convnet_groupnorm
+from deltafl.fl.models import MODELS, build_model, convnet
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.parameters import to_vector
 from deltafl.fl.stacked import StackedByMapping
@@ -117,9 +117,8 @@ def test_mapped_models_train_as_one_by_one(name, objective, monkeypatch):
     Where they do not, the gradients are compared in test_stacked_kernels.
     """
     monkeypatch.setattr(batched, "stacked", lambda module, *_: (StackedByMapping(module), 2))
-    for of_model in (convnet_groupnorm, convnet):
-        monkeypatch.setattr(of_model, "relu", torch.tanh)
-    monkeypatch.setattr(convnet_groupnorm, "max_pool2d", avg_pool2d)
+    monkeypatch.setattr(convnet, "relu", torch.tanh)
+    monkeypatch.setattr(convnet, "max_pool2d", avg_pool2d)
     monkeypatch.setattr(convnet, "_pooled", lambda maps: avg_pool2d(maps, 2))
 
     def recorded(name):
