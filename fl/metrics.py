@@ -13,7 +13,6 @@ deviation and the Gini coefficient give every device one vote. Accuracy is 1 −
 prints the Gini coefficient times a factor; here it has none.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -75,29 +74,23 @@ def summarise_test_error(devices: Sequence[DeviceMetrics]) -> Summary:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """The distribution of a model's accuracies; all but `gini` and `snr` are in accuracy units.
+    """The distribution of a model's accuracies; all but `gini` are in accuracy units.
 
     Attributes:
         average: mean accuracy, in [0, 1].
         worst_tenth: mean over the tenth of the devices with the lowest accuracy.
         best_tenth: mean over the same number of devices with the highest accuracy.
         worst: the lowest accuracy of a device.
-        best: the highest accuracy of a device.
-        gap: accuracy-parity gap, best − worst, in [0, 1]; 0 is parity.
-        std: standard deviation over devices, unweighted, with divisor n.
+        gap: accuracy-parity gap, highest − lowest, in [0, 1]; 0 is parity.
         gini: Gini coefficient, in [0, 1); 0 is parity.
-        snr: average / std; infinite if the devices do not differ.
     """
 
     average: float
     worst_tenth: float
     best_tenth: float
     worst: float
-    best: float
     gap: float
-    std: float
     gini: float
-    snr: float
 
 
 def tenth_of(size: int) -> int:
@@ -121,20 +114,13 @@ def summarise_fairness(devices: Sequence[DeviceMetrics]) -> Fairness:
     accuracies = 1 - np.array([device.error for device in ranked], dtype=np.float64)
     weights = np.array([device.num_samples for device in ranked], np.float64)
     tenth = tenth_of(len(ranked))
-    average = float(np.average(accuracies, weights=weights))
-    std = float(accuracies.std())
-    worst, best = float(accuracies[0]), float(accuracies[-1])
     return Fairness(
-        average=average,
+        average=float(np.average(accuracies, weights=weights)),
         worst_tenth=float(np.average(accuracies[:tenth], weights=weights[:tenth])),
         best_tenth=float(np.average(accuracies[-tenth:], weights=weights[-tenth:])),
-        worst=worst,
-        best=best,
-        gap=best - worst,
-        std=std,
+        worst=float(accuracies[0]),
+        gap=float(np.ptp(accuracies)),
         gini=gini(accuracies),
-        # worst == best and not std == 0: the mean of equal numbers need not be that number
-        snr=math.inf if worst == best else average / std,
     )
 
 

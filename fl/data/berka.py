@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from deltafl.fl.data.checks import check_column
-from deltafl.fl.data.csv_file import one_hot, read_frame, wrong_value
+from deltafl.fl.data.csv_file import check_values, one_hot, read_frame
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Published
 from deltafl.fl.errors import DataError
@@ -83,9 +83,7 @@ def load_berka(folder: Path, split: Split) -> FederatedDataset:
         ]
     ).astype(np.float32)
     label = loans["status"].map(_DEFAULTED)
-    if label.isna().any():
-        wrong = int(np.argmax(label.isna()))
-        raise wrong_value(loan_file, loans["status"], wrong, "A, B, C or D")
+    check_values(loan_file, loans["status"], label.notna(), "A, B, C or D")
     y, region = label.to_numpy(np.int64), districts["A3"].to_numpy()[district]
     devices = [
         DeviceData(name, x[region == name], y[region == name])
@@ -116,17 +114,15 @@ def _means(folder: Path, table: str) -> pd.DataFrame:
 def _places(path: Path, column: "pd.Series[str]", keys: "pd.Series[str]") -> npt.NDArray[np.int64]:
     """For each value of a column, its place among the keys of another table."""
     places = column.map({key: place for place, key in enumerate(keys)})
-    if places.isna().any():
-        raise wrong_value(path, column, int(np.argmax(places.isna())), "in the table it refers to")
+    check_values(path, column, places.notna(), "in the table it refers to")
     return np.asarray(places, np.int64)
 
 
 def _days(path: Path, column: "pd.Series[str]") -> npt.NDArray[np.int64]:
     """Days since 1970 of dates that are written YYMMDD, in the 20th century."""
     dates = pd.to_datetime("19" + column, format="%Y%m%d", errors="coerce")
-    wrong = np.flatnonzero(dates.isna() | ~column.str.fullmatch("[0-9]{6}"))
-    if wrong.size:
-        raise wrong_value(path, column, wrong[0], "a date YYMMDD")
+    are_dates = dates.notna() & column.str.fullmatch("[0-9]{6}")
+    check_values(path, column, are_dates, "a date YYMMDD")
     return np.asarray(dates, "datetime64[D]").astype(np.int64)
 
 

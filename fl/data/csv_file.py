@@ -155,16 +155,23 @@ def one_hot(
     """
     column = values.to_numpy()
     encoded: npt.NDArray[np.bool_] = column[:, None] == np.array(categories, column.dtype)
-    wrong = np.flatnonzero(~encoded.any(axis=1) & (values != nothing).to_numpy())
-    if wrong.size:
-        raise wrong_value(path, values, wrong[0], f"one of {', '.join(map(str, categories))}")
+    known = encoded.any(axis=1) | (values == nothing).to_numpy()
+    check_values(path, values, known, f"one of {', '.join(map(str, categories))}")
     return encoded
 
 
-def wrong_value(path: Path, values: "pd.Series[Any]", place: int, right: str) -> DataError:
-    """The error for a value of a column that is not what it must be."""
-    (value,) = values.iloc[[place]].tolist()
-    return DataError(
-        f"{path}: row {values.index[place] + 1} has {values.name} = {value!r:.40}, which is not "
-        f"{right}: correct or fetch the file again"
-    )
+def check_values(
+    path: Path, values: "pd.Series[Any]", are_right: npt.ArrayLike, right: str
+) -> None:
+    """Check that all values of a column are what they must be.
+
+    Raises:
+        DataError: one is not; its row is named.
+    """
+    wrong = np.flatnonzero(~np.asarray(are_right, bool))
+    if wrong.size:
+        (value,) = values.iloc[wrong[:1]].tolist()
+        raise DataError(
+            f"{path}: row {values.index[wrong[0]] + 1} has {values.name} = {value!r:.40}, which is "
+            f"not {right}: correct or fetch the file again"
+        )

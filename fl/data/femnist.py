@@ -56,7 +56,8 @@ def load_femnist(path: Path, split: Split, *, legacy_duplicates: bool = False) -
     """Read the writers: x uint8 [n, 28, 28], y int64 [n].
 
     Only images of writers who stay are decoded. The whole database has 814,255 images of 3,597
-    writers in 1.6 million files, and takes 640 MB here: keep the result (`deltafl.fl.data.cache`).
+    writers in 1.6 million files, and takes 640 MB here: `deltafl data convert` writes a part of it
+    as one .npz file.
 
     Args:
         path: a folder with by_class/ and by_write/ (or raw_data/ with both), or LEAF's JSON (a

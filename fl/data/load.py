@@ -1,6 +1,6 @@
 """One entry to all data sets: read, assign anew if wanted, split, scale.
 
-Samples are assigned to new devices with skewed labels or skewed sizes, as strong as one likes.
+Samples are assigned to new devices with skewed labels, as strong as one likes.
 Source: Hsu, Qi, Brown 2019, "Measuring the Effects of Non-Identical Data Distribution for Federated
 Visual Classification" (arXiv 1909.06335), Section 2: each device has its own class proportions
 q ~ Dir(α·p), where p are those of all samples, and takes its samples without replacement until the
@@ -45,9 +45,6 @@ class Partitioner(StrEnum):
 
     DIRICHLET = "dirichlet"
     """New devices of equal size whose labels differ (`assign_by_label`)."""
-
-    QUANTITY = "quantity"
-    """New devices whose sizes differ (`assign_by_size`)."""
 
 
 STD_FLOOR: Final = 1e-2
@@ -131,11 +128,7 @@ def _assigned_anew(spec: DatasetSpec, kind: Format) -> FederatedDataset:
     generator = np.random.default_rng([spec.split.seed, 7])
     y = pooled_labels(whole)
     try:
-        rows = (
-            assign_by_label(y, count, spec.concentration, generator)
-            if spec.partitioner is Partitioner.DIRICHLET
-            else assign_by_size(len(y), count, spec.concentration, generator)
-        )
+        rows = assign_by_label(y, count, spec.concentration, generator)
     except ValueError as error:
         raise DataError(f"{whole.name}: {error}") from error
     split = replace(spec.split, num_classes=whole.num_classes, num_users=None, max_samples=None)
@@ -164,7 +157,11 @@ def assign_by_label(
     Raises:
         ValueError: an argument is out of range.
     """
-    _check(len(y), num_devices, concentration)
+    if not 1 <= num_devices <= len(y):
+        told = f"num_devices={num_devices} is not in [1, {len(y)}]"
+        raise ValueError(f"{told}, the number of samples")
+    if not 0 < concentration < np.inf:
+        raise ValueError(f"concentration={concentration} is not a positive number")
     counts = np.bincount(y)
     piles = [generator.permutation(np.flatnonzero(y == label)) for label in range(len(counts))]
     left, prior = counts.copy(), counts / len(y)
@@ -189,36 +186,6 @@ def assign_by_label(
     return assigned
 
 
-def assign_by_size(
-    num_samples: int, num_devices: int, concentration: float, generator: np.random.Generator
-) -> list[Rows]:
-    """Assign samples so that devices differ in their sizes and not, but by chance, in their labels.
-
-    Everybody gets one sample, and of the rest a share: the shares are Dir(α, …, α).
-
-    Args:
-        num_samples: n.
-        num_devices: in [1, n].
-        concentration: α > 0; small ones give nearly all to a few.
-        generator: the source of all that is random.
-
-    Returns:
-        For each device the rows of its samples in ascending order; each row is assigned once.
-
-    Raises:
-        ValueError: an argument is out of range.
-    """
-    _check(num_samples, num_devices, concentration)
-    shares = generator.dirichlet(np.full(num_devices, concentration))
-    if not np.isfinite(shares).all():  # so small a concentration underflows: one takes it all
-        shares = np.zeros(num_devices)
-        shares[generator.integers(num_devices)] = 1
-    ends = np.rint(np.cumsum(shares) / shares.sum() * (num_samples - num_devices)).astype(np.int64)
-    order = generator.permutation(num_samples)
-    cuts = (ends + np.arange(1, num_devices + 1))[:-1]
-    return [np.sort(rows) for rows in np.split(order, cuts)]
-
-
 def assign_again(dataset: FederatedDataset, rows: list[Rows]) -> list[DeviceData]:
     """Pool everybody's samples and give them to new devices, "device-0000" and so on.
 
@@ -237,15 +204,6 @@ def assign_again(dataset: FederatedDataset, rows: list[Rows]) -> list[DeviceData
 def pooled_labels(dataset: FederatedDataset) -> npt.NDArray[np.int64]:
     """All labels [n]: those of the train devices in their order, then those of the test devices."""
     return np.concatenate([device.y for device in (*dataset.train, *dataset.test)])
-
-
-def _check(num_samples: int, num_devices: int, concentration: float) -> None:
-    if not 1 <= num_devices <= num_samples:
-        raise ValueError(
-            f"num_devices={num_devices} is not in [1, {num_samples}], the number of samples"
-        )
-    if not 0 < concentration < np.inf:
-        raise ValueError(f"concentration={concentration} is not a positive number")
 
 
 def standardise(

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.csv_file import read_frame, wrong_value
+from deltafl.fl.data.csv_file import check_values, read_frame
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.glove import WordVectors, load_glove
 from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Published
@@ -47,9 +47,7 @@ def load_mqp(path: Path, split: Split, *, vectors: Path | None = None) -> Federa
         ("doctor", "[0-9]{1,9}", "a number"),  # there are eleven
         ("label", "[01]", "0 or 1"),
     ):
-        wrong = np.flatnonzero(~rows[column].str.fullmatch(form).to_numpy(bool))
-        if wrong.size:
-            raise wrong_value(source, rows[column], wrong[0], right)
+        check_values(source, rows[column], rows[column].str.fullmatch(form), right)
     u, v = (np.stack([_mean(words, text) for text in rows[name]]) for name in _QUESTIONS)
     x = np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
     y, doctors = rows["label"].to_numpy(np.int64), rows["doctor"].to_numpy(np.int64)

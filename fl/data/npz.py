@@ -76,7 +76,7 @@ def load_npz(path: Path, split: Split, *, unit: str = "") -> FederatedDataset:
                 f"{path}: array {name!r} has shape {arrays[name].shape} and 'user' {user.shape}: "
                 "give each one entry per sample"
             )
-    names, index = _users(path, user, arrays.get("users"))
+    names, index = users_of(path, user, arrays.get("users"))
     classes: tuple[str, ...] = ()
     if y.dtype.kind == "U" and y.ndim == 1 and not unit:
         texts, y = np.unique(y, return_inverse=True)
@@ -90,10 +90,14 @@ def load_npz(path: Path, split: Split, *, unit: str = "") -> FederatedDataset:
     return with_embedding(dataset, arrays.get("embedding"))
 
 
-def _users(
+def users_of(
     path: Path, user: npt.NDArray[np.generic], users: npt.NDArray[np.generic] | None
 ) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Give the users' names, and for each sample the place of its user among them."""
+    """Give the users' names, and for each sample the place of its user among them.
+
+    Raises:
+        DataError: the arrays of the archive do not say it.
+    """
     if user.ndim != 1 or user.dtype.kind not in "iu":
         raise DataError(
             f"{path}: array 'user' has dtype {user.dtype} and shape {user.shape}: store the "

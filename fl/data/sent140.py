@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from deltafl.fl.data.csv_file import read_frame, wrong_value
+from deltafl.fl.data.csv_file import check_values, read_frame
 from deltafl.fl.data.federated import (
     DeviceData,
     FederatedDataset,
@@ -143,12 +143,8 @@ def _tweets(path: Path) -> pd.DataFrame:
             # the open quote would end where the file does
             raise DataError(f"{path}: cut short in the last line: fetch the file again")
     tweets = read_frame(path, _COLUMNS, 1 << 32, encoding="latin-1")
-    for column, is_right, right in (
-        ("polarity", tweets["polarity"].isin(_LABELS), "0, 2 or 4"),
-        ("user", tweets["user"] != "", "the name of an account"),
-    ):
-        if not is_right.all():
-            raise wrong_value(path, tweets[column], int(np.argmin(is_right)), right)
+    check_values(path, tweets["polarity"], tweets["polarity"].isin(_LABELS), "0, 2 or 4")
+    check_values(path, tweets["user"], tweets["user"] != "", "the name of an account")
     return tweets
 
 

@@ -5,8 +5,8 @@ min_w max_λ Σ λ_k F_k(w), λ in the simplex Δ. Both players step at once, fr
 
     w ← w + Σ_k λ_k Δ_k        λ ← Π_Δ(λ + γ_λ·F(w_t)),
 
-and the result is the average of the iterates w_1, …, w_T (`average_iterate`). A run keeps the sums
-that this needs in its state, and evaluates w_t itself.
+and the result is the average of the iterates w_1, …, w_T. A run evaluates w_t itself, and keeps no
+average.
 
 In the paper all K devices take part in every round, each with one minibatch gradient: Δ_k =
 −γ_w·∇F_k. That is this strategy with the whole population as cohort and one local step. Two
@@ -38,12 +38,6 @@ from deltafl.fl.vectors import Vector
 MIXTURE: Final = "mixture"
 """λ in the memory: float64 [K], 1/K before the first round."""
 
-MODEL_SUM: Final = "model_sum"
-"""w_1 + … + w_{t−1} after t rounds, in the memory: float64 [num_parameters]."""
-
-NUM_ROUNDS: Final = "num_rounds"
-"""How many rounds were played and not given up, in the memory: float64 [1]."""
-
 
 @dataclass(frozen=True, slots=True)
 class AFL:
@@ -69,12 +63,7 @@ class AFL:
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model` with equal weights."""
-        memory = {
-            MIXTURE: np.full(num_devices, 1 / num_devices),
-            MODEL_SUM: np.zeros(model.shape),
-            NUM_ROUNDS: np.zeros(1),
-        }
-        return TrainingState(model, memory=memory)
+        return TrainingState(model, memory={MIXTURE: np.full(num_devices, 1 / num_devices)})
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Run one round with this cohort.
@@ -90,21 +79,5 @@ class AFL:
         moved = state.memory[MIXTURE].copy()
         moved[ids] = project_to_simplex(mixture + self.mixture_rate * np.asarray(losses))
         model = step_by_mixture(state.model, cohort, mixture)
-        # add w_t only when a round starts: until then a server optimiser may change the model
-        num_rounds, total = state.memory[NUM_ROUNDS], state.memory[MODEL_SUM]
-        memory = {
-            MIXTURE: moved,
-            MODEL_SUM: total + state.model if num_rounds[0] else total,
-            NUM_ROUNDS: num_rounds + 1,
-        }
         report = report_mixture(cohort, mixture, losses)
-        return TrainingState(model, state.round + 1, memory=memory), report
-
-
-def average_iterate(state: TrainingState) -> Vector:
-    """The model that the paper returns: the mean of w_1, …, w_t, or w_0 before the first round."""
-    num_rounds = float(state.memory[NUM_ROUNDS][0])
-    if num_rounds == 0:
-        return state.model
-    mean: Vector = ((state.memory[MODEL_SUM] + state.model) / num_rounds).astype(np.float32)
-    return mean
+        return TrainingState(model, state.round + 1, memory={MIXTURE: moved}), report

@@ -184,11 +184,4 @@ def report_mixture(cohort: Cohort, mixture: Reals, losses: Sequence[float] | Non
     train_loss = None
     if losses is not None and kept_weight > 0:
         train_loss = float(np.average([losses[index] for index in kept], weights=counts))
-    return RoundReport(
-        eta=None,
-        kept_devices=len(kept),
-        kept_weight=kept_weight,
-        train_loss=train_loss,
-        empty=False,
-        secure_sums=1,
-    )
+    return RoundReport(kept_devices=len(kept), kept_weight=kept_weight, train_loss=train_loss)

@@ -61,7 +61,7 @@ class TrainingState:
     memory: Memory = field(default_factory=lambda: MappingProxyType({}))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoundReport:
     """What the server learnt in a round, in addition to the new model.
 
@@ -75,12 +75,12 @@ class RoundReport:
         secure_sums: number of sums over the cohort that this round needs when run securely.
     """
 
-    eta: float | None
+    eta: float | None = None
     kept_devices: int | None
     kept_weight: int
-    train_loss: float | None
-    empty: bool
-    secure_sums: int
+    train_loss: float | None = None
+    empty: bool = False
+    secure_sums: int = 1
 
 
 class Strategy(Protocol):
@@ -111,3 +111,28 @@ class Strategy(Protocol):
             ValueError: the cohort is empty, or the strategy cannot work with it.
             DivergenceError: a device's loss or update is NaN or infinite.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """A strategy made of another, with its name, its visibility and its first state.
+
+    Attributes:
+        strategy: the other one.
+    """
+
+    strategy: Strategy
+
+    @property
+    def name(self) -> str:
+        """The wrapped strategy's name."""
+        return self.strategy.name
+
+    @property
+    def server_sees(self) -> Visibility:
+        """What the wrapped strategy shows."""
+        return self.strategy.server_sees
+
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
+        """As the wrapped strategy."""
+        return self.strategy.init(model, num_devices)

@@ -89,7 +89,6 @@ class DeltaFL(Strategy):
             kept_devices=len(kept),
             kept_weight=sum(kept_weights),
             train_loss=float(np.average([losses[index] for index in kept], weights=kept_weights)),
-            empty=False,
             secure_sums=1 if self.robustly is None else self.robustly.sums,
         )
         return replace(stepped, round=state.round + 1, eta=eta), report
@@ -100,7 +99,5 @@ class DeltaFL(Strategy):
 
 def _leave(state: TrainingState, eta: float | None) -> tuple[TrainingState, RoundReport]:
     """End a round in which no device with any weight was kept."""
-    report = RoundReport(
-        eta=eta, kept_devices=0, kept_weight=0, train_loss=None, empty=True, secure_sums=1
-    )
+    report = RoundReport(eta=eta, kept_devices=0, kept_weight=0, empty=True)
     return replace(state, round=state.round + 1), report

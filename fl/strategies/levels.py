@@ -34,7 +34,7 @@ ETAS: Final = "eta"
 """The name of the levels' thresholds in the memory, of shape (levels,); NaN for none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LevelsReport(RoundReport):
     """What the server learnt in a round at all levels.
 
@@ -259,10 +259,8 @@ def _report(
         aborted.append(getattr(report, "aborted", None))
     known = [one for one in certified if one is not None]
     return LevelsReport(
-        eta=None,
         kept_devices=None,
         kept_weight=sum(report.kept_weight for report in reports),
-        train_loss=None,
         empty=all(report.empty for report in reports),
         secure_sums=sum(report.secure_sums for report in reports),
         levels=dict(zip(thetas, reports, strict=True)),

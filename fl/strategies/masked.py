@@ -72,7 +72,7 @@ MEAN_WEIGHT: Final = "masked.mean_weight"
 bound, otherwise 0."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedMeanReport(PrivateRoundReport):
     """What the server learnt in a masked round of a weighted mean.
 

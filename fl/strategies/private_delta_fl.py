@@ -47,7 +47,7 @@ class Encoding:
     update: UpdateParams = field(default_factory=UpdateParams)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateRoundReport(RoundReport):
     """What the server learnt in a private round.
 

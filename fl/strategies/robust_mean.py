@@ -68,10 +68,8 @@ class RobustMean:
         else:
             stepped = state
         report = RoundReport(
-            eta=None,
             kept_devices=len(cohort.weights),
             kept_weight=sum(sizes.values()),
-            train_loss=None,
             empty=not sizes,
             secure_sums=self.robustly.sums if sizes else 1,
         )

@@ -26,7 +26,7 @@ from deltafl.fl.strategies.base import (
     RoundReport,
     Strategy,
     TrainingState,
-    Visibility,
+    Wrapper,
     under,
 )
 from deltafl.fl.vectors import Vector
@@ -183,30 +183,14 @@ def step_along(
 
 
 @dataclass(frozen=True, slots=True)
-class WithServerOptimizer:
+class WithServerOptimizer(Wrapper):
     """A strategy whose server uses its change of the model as a gradient.
 
     Attributes:
-        strategy: any strategy; its name and what its server sees stay the same.
         optimizer: how the server steps.
     """
 
-    strategy: Strategy
     optimizer: ServerOptimizer
-
-    @property
-    def name(self) -> str:
-        """The wrapped strategy's name."""
-        return self.strategy.name
-
-    @property
-    def server_sees(self) -> Visibility:
-        """What the wrapped strategy shows."""
-        return self.strategy.server_sees
-
-    def init(self, model: Vector, num_devices: int) -> TrainingState:
-        """As the wrapped strategy."""
-        return self.strategy.init(model, num_devices)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Run one round with this cohort.

@@ -173,12 +173,10 @@ class WeightedMean(Strategy):
                 ),
             )
         report = RoundReport(
-            eta=None,
             kept_devices=len(cohort.weights),
             kept_weight=sum(participant.num_samples for participant in taking_part),
             train_loss=None if empty else _mean_loss(taking_part, weights),
             empty=empty,
-            secure_sums=1,
         )
         return replace(state, model=model, round=state.round + 1), report
 

@@ -2,22 +2,21 @@
 
 The colours are those of Okabe and Ito, which people with any colour vision can tell apart. They are
 not enough by themselves: printed in grey, some are alike. The numbers of colours and of dashes have
-no common divisor, so the first `NUM_DISTINCT` lines differ in both together, and any eight lines in
-a row differ in their dashes.
+no common divisor, so the first 56 lines differ in both together, and any eight lines in a row
+differ in their dashes.
 """
 
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 
+from deltafl.fl.simplex import Reals
 from deltafl.sim.writing import number as written
 from deltafl.sim.writing import quantity
 
-Numbers = npt.NDArray[np.float64]
 Write = Callable[[float | None], str]
 """How a value is written."""
 
@@ -38,9 +37,6 @@ DASHES: Final[tuple[tuple[float, ...], ...]] = (
 
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 """By matplotlib's letters: disc, square, triangle up, diamond, triangle down, plus, cross, ..."""
-
-NUM_DISTINCT: Final = len(COLOURS) * len(DASHES)
-"""So many lines differ in colour and dashes together."""
 
 MOST_ROWS: Final = 80
 """The most rounds of which a chart says the values, and draws a distribution."""
@@ -109,6 +105,11 @@ class Curve:
         return text
 
 
+def fits(value: float | None) -> TypeGuard[float]:
+    """Whether a value has a place in a chart: it is a measurement."""
+    return value is not None and abs(value) < _HUGE
+
+
 @dataclass(frozen=True, slots=True)
 class Chart:
     """Curves over rounds.
@@ -119,7 +120,6 @@ class Chart:
         curves: what is drawn.
         write: how values are written; by `percent`, the vertical axis is in percent as well.
         from_zero: whether the vertical axis includes zero.
-        is_logarithmic: whether the vertical axis is logarithmic; then it does not.
     """
 
     title: str
@@ -127,24 +127,17 @@ class Chart:
     curves: Sequence[Curve] = ()
     write: Write = quantity
     from_zero: bool = True
-    is_logarithmic: bool = False
-
-    def fits(self, value: float | None) -> bool:
-        """Whether a value has a place: it is finite, and above zero on a logarithmic axis."""
-        if value is None or not abs(value) < _HUGE:
-            return False
-        return value > 0 or not self.is_logarithmic
 
     @property
     def values(self) -> list[float]:
         """All that is drawn; without any, there is no chart."""
         ends = (value for one in self.curves for value in (*one.low, *one.mean, *one.high))
-        return [value for value in ends if value is not None and self.fits(value)]
+        return list(filter(fits, ends))
 
     @property
     def left_out(self) -> int:
         """How many means have no place."""
-        return sum(not self.fits(value) for one in self.curves for value in one.mean)
+        return sum(not fits(value) for one in self.curves for value in one.mean)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -197,7 +190,7 @@ class Distribution:
     label: str
     number: int
     rounds: tuple[int, ...]
-    shares: Numbers
+    shares: Reals
 
     @property
     def summary(self) -> str:
@@ -228,9 +221,9 @@ class Pairs:
 
     method: str
     baseline: str
-    ours: Numbers
-    theirs: Numbers
-    ranked: Numbers
+    ours: Reals
+    theirs: Reals
+    ranked: Reals
     worst: tuple[float, float, float] | None
     round: int
     seeds: int

@@ -19,8 +19,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
+from deltafl.fl.simplex import Reals
 from deltafl.sim.charts import runs
-from deltafl.sim.charts.chart import Chart, Curve, LineStyle, Numbers, Pairs, round_ticks
+from deltafl.sim.charts.chart import Chart, Curve, LineStyle, Pairs, round_ticks
 from deltafl.sim.record.own_files import make_folder, write_file
 from deltafl.sim.record.snapshot import Method
 from deltafl.sim.writing import percent
@@ -273,7 +274,7 @@ def _distribution(methods: Sequence[Method]) -> list[Plan]:
     return [Plan("devices", caption, (draw,), tuple((label, at) for label, at, _ in finals))]
 
 
-def _final_errors(methods: Sequence[Method]) -> list[tuple[str, int, Numbers]]:
+def _final_errors(methods: Sequence[Method]) -> list[tuple[str, int, Reals]]:
     """The final test errors of devices, sorted, by label and number of the method.
 
     They are means over seeds at each rank, of methods that were tested on as many devices by each.

@@ -12,7 +12,8 @@ from typing import Final, TypeAlias, cast
 
 import numpy as np
 
-from deltafl.sim.charts.chart import Chart, Curve, Numbers
+from deltafl.fl.simplex import Reals
+from deltafl.sim.charts.chart import Chart, Curve
 from deltafl.sim.record.events import Event, dropped
 from deltafl.sim.record.snapshot import Method, Trained
 from deltafl.sim.writing import percent
@@ -81,7 +82,7 @@ def _by_seed(values: Callable[[Trained], Values]) -> Callable[[Method], list[Val
     return lambda method: [values(run) for run in method.runs]
 
 
-def _errors(of: Callable[[Numbers], object], run: Trained) -> Values:
+def _errors(of: Callable[[Reals], object], run: Trained) -> Values:
     """A statistic of the test errors over devices."""
     for one in run.tested:
         if one.errors.size:

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from markupsafe import Markup
 
@@ -19,6 +19,7 @@ from deltafl.sim.charts.chart import (
     Distribution,
     LineStyle,
     Pairs,
+    fits,
     round_ticks,
     thinned,
 )
@@ -88,15 +89,12 @@ def line_chart(chart: Chart) -> Svg:
     """Draw curves; there must be a value to draw."""
     first, last = chart.span
     low, high = min(chart.values), max(chart.values)
-    if chart.is_logarithmic:
-        marks = _decades(low, high)
-    else:
-        marks = _steps(min(0.0, low) if chart.from_zero else low, high)
+    marks = _steps(min(0.0, low) if chart.from_zero else low, high)
     if chart.write is percent:
         marks = [(at, percent(at)) for at, _ in marks]
     x_axis = Axis(first, last, LEFT, RIGHT)
     y_axis = Axis(marks[0][0], marks[-1][0], BOTTOM, TOP)
-    lines = [_line(chart, one, x_axis, y_axis) for one in chart.curves]
+    lines = [_line(one, x_axis, y_axis) for one in chart.curves]
     return _frame(
         f"{chart.title}. {chart.summary}.",
         _y_marks(marks, y_axis, chart.unit),
@@ -225,18 +223,15 @@ def _x_marks(marks: Iterable[Mark], axis: Axis) -> Svg:
     return Svg("").join(parts)
 
 
-def _line(chart: Chart, curve: Curve, x_axis: Axis, y_axis: Axis) -> tuple[Svg, Svg]:
+def _line(curve: Curve, x_axis: Axis, y_axis: Axis) -> tuple[Svg, Svg]:
     """The band of a curve, and its line with markers; both with gaps where values have no place."""
-    fits = [
-        all(map(chart.fits, values))
-        for values in zip(curve.low, curve.mean, curve.high, strict=True)
-    ]
+    known = [all(map(fits, of)) for of in zip(curve.low, curve.mean, curve.high, strict=True)]
 
     def pieces(values: Sequence[float | None], at: Iterable[int]) -> list[list[Point]]:
         return [
-            [(x_axis(curve.rounds[one]), y_axis(_height(chart, values[one]))) for one in piece]
-            for known, piece in itertools.groupby(at, fits.__getitem__)
-            if known
+            [(x_axis(curve.rounds[one]), y_axis(cast("float", values[one]))) for one in piece]
+            for is_known, piece in itertools.groupby(at, known.__getitem__)
+            if is_known
         ]
 
     style = f"s{curve.number % len(COLOURS)}"
@@ -288,19 +283,6 @@ def _pair(found: Pairs, name: str, ours: float, theirs: float, x: float, axis: A
         ours=axis(ours),
         shape=_TRIANGLE if change == "hurt" else _DISC,
     )
-
-
-def _height(chart: Chart, value: float | None) -> float:
-    assert value is not None  # noqa: S101 - it fits
-    return math.log10(value) if chart.is_logarithmic else value
-
-
-def _decades(low: float, high: float) -> list[Mark]:
-    """Powers of ten around an interval, by their exponents; at least two."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    step = max(1, math.ceil((last - first) / _MOST_TICKS))
-    intervals = max(1, math.ceil((last - first) / step))
-    return [(first + step * i, quantity(10.0 ** (first + step * i))) for i in range(intervals + 1)]
 
 
 def _steps(low: float, high: float) -> list[Mark]:

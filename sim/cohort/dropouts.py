@@ -10,8 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
 from deltafl.fl.cohort import Cohort, CohortView
-from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState, Visibility
-from deltafl.fl.vectors import Vector
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Wrapper
 from deltafl.secagg.states import Stage, Step, Vanish
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 
@@ -64,7 +63,7 @@ def seeded_dropouts(seeds: Seeds, rate: float, *, signed: bool) -> Dropouts:
     return dropouts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SurvivorReport(RoundReport):
     """A report that also says how many devices dropped out.
 
@@ -78,25 +77,10 @@ class SurvivorReport(RoundReport):
 
 
 @dataclass(frozen=True, slots=True)
-class WithDropouts:
+class WithDropouts(Wrapper):
     """A strategy in clear of a single level, played with the devices that do not drop out."""
 
-    strategy: Strategy
     dropouts: Dropouts
-
-    @property
-    def name(self) -> str:
-        """The wrapped strategy's name."""
-        return self.strategy.name
-
-    @property
-    def server_sees(self) -> Visibility:
-        """What the wrapped strategy shows."""
-        return self.strategy.server_sees
-
-    def init(self, model: Vector, num_devices: int) -> TrainingState:
-        """As the wrapped strategy."""
-        return self.strategy.init(model, num_devices)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Play one round with the survivors; without any, the round is given up.
@@ -110,9 +94,7 @@ class WithDropouts:
         aborted = None
         if cohort.weights and not weights:
             state = replace(state, round=state.round + 1)
-            report = RoundReport(
-                eta=None, kept_devices=0, kept_weight=0, train_loss=None, empty=False, secure_sums=0
-            )
+            report = RoundReport(kept_devices=0, kept_weight=0, secure_sums=0)
             aborted = f"all {len(cohort.weights)} devices of the cohort vanished"
         else:
             state, report = self.strategy.apply(state, CohortView(cohort, weights))

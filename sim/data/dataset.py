@@ -2,14 +2,11 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
-from typing import Final
 
 from deltafl.fl.data.agreed import Agreed
-from deltafl.fl.data.cache import SourceKey, cached
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy, with_numbers
 from deltafl.fl.data.lazy import LazyDevices
 from deltafl.fl.data.load import DatasetSpec, Partitioner, Standardise, load_dataset
@@ -18,9 +15,6 @@ from deltafl.fl.errors import DataError
 from deltafl.fl.registry import OWN
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import DataConfig
-
-_CACHE_VERSION: Final = 3
-"""Increase this when a loader returns different data for the same settings."""
 
 
 def build_dataset(
@@ -46,8 +40,8 @@ def build_dataset(
     spec = dataset_spec(config)
     try:
         agreed = agreed_of(config)
-        load = partial(load_dataset, replace(spec, split=replace(spec.split, alone=alone)))
-        dataset = agreed.of(_from_cache(config, load) if config.cache and not alone else load())
+        dataset = load_dataset(replace(spec, split=replace(spec.split, alone=alone)))
+        dataset = agreed.of(dataset)
     except DataError:
         raise
     except ValueError as error:
@@ -157,19 +151,3 @@ def _partition(config: DataConfig) -> Split:
             )
     published, seed = dataset_format(config).split, config.split_seed
     return replace(published, seed=seed, num_users=users, max_samples=samples)
-
-
-def _from_cache(config: DataConfig, build: Callable[[], FederatedDataset]) -> FederatedDataset:
-    kind = dataset_format(config)
-    if not kind.needs or not Path(config.source).exists():
-        raise ConfigError(
-            f"data.cache = true: {config.source!r} is not a file or folder, so there is nothing to "
-            "cache: leave out data.cache"
-        )
-    options = {
-        name: value if isinstance(value, str | int | float | bool) else str(value)
-        for name, value in asdict(config).items()
-        if name not in ("source", "vectors", "cache")
-    }
-    files = [Path(file) for file in (config.source, config.vectors) if file]
-    return cached(SourceKey(kind.name, _CACHE_VERSION, options, files), build)

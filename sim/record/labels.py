@@ -26,7 +26,7 @@ _COMPARISON: Final = "comparison.json"
 _MAX_BYTES: Final = 1 << 26
 _AS_IT_TRAINS: Final = "training.device", "training.backend", "training.workers"
 _IGNORED: Final = frozenset(  # the seed of the split is of the pair
-    {"data.split_seed", "data.cache", "privacy.transcript", "privacy.truth", *_AS_IT_TRAINS}
+    {"data.split_seed", "privacy.transcript", "privacy.truth", *_AS_IT_TRAINS}
 )
 """Settings in which runs of one method may differ, beside those of the section experiment."""
 

@@ -28,7 +28,6 @@ from deltafl.sim.reproduce.robust import ATTACKS, RobustTable
 from deltafl.sim.reproduce.round_figures import EVERY_PERIOD, Curves, Kept
 from deltafl.sim.reproduce.tables import DataTable, ErrorTable, FairnessTable
 from deltafl.sim.reproduce.tasks import TASKS, Task, task_named
-from deltafl.sim.reproduce.tuning import tuning_of
 
 _P: Final = "arXiv 2002.11223"
 _W: Final = "Δ-FL at the NeurIPS 2022 workshop DistShift"
@@ -177,8 +176,8 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
 )
 """In the order in which they are listed."""
 
-NAMED: Final = {one.name: one for one in (*EXPERIMENTS, *map(tuning_of, TASKS))}
-"""By their names, with the tuning of each task, which only its name asks for."""
+NAMED: Final = {one.name: one for one in EXPERIMENTS}
+"""By their names."""
 
 
 def experiment_named(name: str) -> Experiment:

@@ -1,4 +1,4 @@
-"""`deltafl reproduce`: the papers' tables and figures, and the tuning that precedes them."""
+"""`deltafl reproduce`: the papers' tables and figures, and tests of our own."""
 
 import argparse
 import contextlib
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=_LIST,
         metavar="list|NAME|all",
-        help="list the experiments (default), or run one; all of them but the tuning",
+        help="list the experiments (default), or run one, or all",
     )
     add_flags(parser, _FLAGS)
     parser.add_argument(

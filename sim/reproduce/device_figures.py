@@ -20,7 +20,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from deltafl.fl.metrics import PERCENTILES
-from deltafl.sim.charts.chart import COLOURS, Numbers
+from deltafl.fl.simplex import Reals
+from deltafl.sim.charts.chart import COLOURS
 from deltafl.sim.charts.files import dot_style, new_figure, titled
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.experiment import NONE, Record, last_evaluation
@@ -158,7 +159,7 @@ class Histograms(DeviceFigure):
         return records
 
 
-def _stairs(axes: Axes, devices: pd.DataFrame, edges: Numbers, label: str, *, behind: bool) -> None:
+def _stairs(axes: Axes, devices: pd.DataFrame, edges: Reals, label: str, *, behind: bool) -> None:
     values = devices["value"]
     colour = COLOURS[0] if behind else COLOURS[1]
     looks = {"alpha": 0.35, "linewidth": 0} if behind else {"linewidth": 2}

@@ -33,7 +33,6 @@ _NOT_COMPARED: Final = (
     "data.num_classes",
     "data.num_devices",
     "data.vectors",
-    "data.cache",
 )
 _OF_THE_CODE: Final = ("training.l2", "data.standardise")  # the paper does not print them
 _ZERO_IS_ALL: Final = ("data.num_users", "data.max_samples")

@@ -7,7 +7,9 @@ down in `deltafl.sim.reproduce.declared`.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
 
 from matplotlib.figure import Figure
 
@@ -31,19 +33,28 @@ from deltafl.sim.reproduce.experiment import (
     Record,
     Report,
     Request,
+    Runs,
     Table,
     percent_error,
+    read_runs,
+    spread,
+    spread_of,
 )
 from deltafl.sim.reproduce.grid import Experiment, config_of
 from deltafl.sim.reproduce.headline_report import Test, label_of, study_report, together_table
 from deltafl.sim.reproduce.methods import FEDAVG, Layer, Method, choose_methods, merged
 from deltafl.sim.reproduce.tasks import Chosen
-from deltafl.sim.reproduce.tuning import Grid, GridSearch, divide
+from deltafl.sim.reproduce.tuning import divide
 from deltafl.sim.settings.config import RunConfig
 
 _MEASURES: Final = {
     "p90": partial(percent_error, percentile=PERCENTILE),
     "mean": partial(percent_error, percentile=None),
+}
+_COLUMNS: Final = {
+    "method": "method",
+    "setting": "setting",
+    **{name: spread_of(name) for name in _MEASURES},
 }
 _WHAT: Final = (
     "Every seed divides the devices into halves anew; all methods meet the same halves and "
@@ -122,26 +133,62 @@ def _wanted(request: Request, study: Study) -> list[tuple[str, Method]]:
     ]
 
 
-class HeadlineTuning(GridSearch):
+class HeadlineTuning(Experiment):
     """Every method on its grid, on devices that are never tested, and what to choose."""
 
     def settings(self, request: Request, study: Study) -> list[tuple[Method, Setting]]:
-        """Every method that is asked for at every point of its grid."""
+        """Every method that is asked for at every point of its grid, method by method."""
         methods = choose_methods(request.methods, study.tuned)
         return [(one, setting) for one in methods for setting in study.grids.get(one.label, ())]
 
-    def grids(self, request: Request) -> Iterator[Grid]:
-        """A grid of each study."""
+    def best(self, found: Sequence[Record]) -> Record | None:
+        """Which of a method's points is taken: the first of those with the smallest tail."""
+        known = (record for record in found if record["p90_mean"] is not None)
+        return min(known, key=itemgetter("p90_mean"), default=None)
+
+    def cells(self, request: Request) -> Sequence[Cell]:
+        """Every point of every study, with every seed."""
+        return [
+            Cell(
+                one.task.name,
+                f"{method.label}, {setting}",
+                seed,
+                config_at(request, one, method, seed, setting.layer),
+            )
+            for one, study in choose_studies(request, self.tasks)
+            for method, setting in self.settings(request, study)
+            for seed in range(1, (request.seeds or study.tuning_seeds) + 1)
+        ]
+
+    def report(self, request: Request, finished: Sequence[Finished]) -> Report:
+        """A table for each study, with a row for each point."""
+        runs = read_runs(finished)
+        tables, notes = [], []
         for one, study in choose_studies(request, self.tasks):
-            points = {
-                (method.label, str(setting)): partial(
-                    config_at, request, one, method, layer=setting.layer
-                )
-                for method, setting in self.settings(request, study)
-            }
+            found = [_tried(runs, one, *point) for point in self.settings(request, study)]
+            for _, own in groupby(found, itemgetter("method")):
+                points = [*own]
+                best = self.best(points)
+                notes += ["{task}, {method}: {setting}.".format_map(best)] if best else []
+                for point in points:
+                    point["chosen"] = point is best
             title = f"error of held-out tuning {study.users} after {study.rounds} rounds (%)"
-            of = one.task.name, request.seeds or study.tuning_seeds, points, _MEASURES
-            yield Grid(study.file(self.name), f"{one.label}: {title}", *of)
+            name = study.file(self.name)
+            tables.append(Table.of(name, f"{one.label}: {title}", found, _COLUMNS))
+        if any(not record["seeds"] for table in tables for record in table.records):
+            notes.append(
+                "A point without a number has no result: its run failed, mostly by divergence."
+            )
+        return Report(tuple(tables), notes=tuple(notes))
+
+
+def _tried(runs: Runs, one: Chosen, method: Method, setting: Setting) -> dict[str, Any]:
+    """What a point came to."""
+    task = one.task.name
+    ended = runs.get((task, f"{method.label}, {setting}"), {})
+    numbers = {name: map(measure, ended.values()) for name, measure in _MEASURES.items()}
+    of = {"task": task, "method": method.label, "setting": str(setting), "seeds": len(ended)}
+    return {**of, **spread(numbers)}
 
 
 class HeadlineRates(HeadlineTuning):
@@ -152,10 +199,10 @@ class HeadlineRates(HeadlineTuning):
         del request, study  # all have these
         return [(FEDAVG, Setting(rate, 1.0)) for rate in RATES]
 
-    def best(self, found: Sequence[Record], key: str) -> Record | None:
+    def best(self, found: Sequence[Record]) -> Record | None:
         """The small rate."""
         by_rate = dict(zip(RATES, found, strict=True))
-        tails = {rate: one[key] for rate, one in by_rate.items() if one[key] is not None}
+        tails = {rate: one["p90_mean"] for rate, one in by_rate.items() if one["seeds"]}
         small = small_rate_of(tails)
         return None if small is None else by_rate[small]
 

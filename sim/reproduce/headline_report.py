@@ -13,7 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from deltafl.fl.metrics import tenth_of
-from deltafl.sim.charts.chart import LineStyle, Numbers
+from deltafl.fl.simplex import Reals
+from deltafl.sim.charts.chart import LineStyle
 from deltafl.sim.charts.files import dot_style, line_style, new_figure, titled
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.comparison import compare_runs, corrected, interval, p_of
@@ -288,7 +289,7 @@ def device_means(evaluations: Iterable[Evaluation]) -> dict[str, float]:
     return {device: float(np.mean(errors)) for device, errors in found.items()}
 
 
-def _errors(evaluations: Iterable[Evaluation]) -> Numbers:
+def _errors(evaluations: Iterable[Evaluation]) -> Reals:
     """90th percentile and mean of the test error in percent, shape (2, evaluations)."""
     errors = [[percent_error(one, of) for of in (PERCENTILE, None)] for one in evaluations]
     return np.array(errors, dtype=np.float64).reshape(-1, 2).T

@@ -3,8 +3,7 @@
 Sources: P = arXiv 2002.11223; W = its workshop version (NeurIPS 2022, DistShift); A = AAggFF
 (arXiv 2405.20821) with its published code. W says that the constants of its baselines were tuned by
 the 90th percentile of the test error and does not print them: the ones here are our choice, inside
-the grids that the methods' own papers recommend. `deltafl reproduce tune-TASK` and `--set` try
-others.
+the grids that the methods' own papers recommend. `deltafl reproduce … --set` tries others.
 
 Published errors and accuracies are in percent, mean and standard deviation over seeds (5 in P and
 W, 3 in A). Numbers that both P (v1) and W print agree, but for the mean of Δ-FL θ=0.8 on the

@@ -27,7 +27,7 @@ from scipy import optimize
 
 from deltafl.fl.simplex import Reals
 from deltafl.fl.superquantile import superquantile
-from deltafl.sim.charts.chart import COLOURS, Numbers
+from deltafl.sim.charts.chart import COLOURS
 from deltafl.sim.charts.files import new_figure, titled
 from deltafl.sim.reproduce.experiment import Finished, Report, Request, Table
 from deltafl.sim.reproduce.grid import Experiment
@@ -117,11 +117,11 @@ class Illustration:
             F_θ(w), from the dual problem.
     """
 
-    means: Numbers
-    w_1: Numbers
-    w_theta: Numbers
-    losses_1: Numbers
-    losses_theta: Numbers
+    means: Reals
+    w_1: Reals
+    w_theta: Reals
+    losses_1: Reals
+    losses_theta: Reals
     numbers: Mapping[str, float]
 
 
@@ -175,7 +175,7 @@ def violations(found: Mapping[str, float]) -> list[str]:
     return [statement for statement, holds in statements.items() if not holds]
 
 
-def draw_mixtures(number: int, theta: Fraction, rng: np.random.Generator) -> Numbers:
+def draw_mixtures(number: int, theta: Fraction, rng: np.random.Generator) -> Reals:
     """Draw mixtures of three devices uniformly from those with conformity at least θ.
 
     Returns:
@@ -300,6 +300,6 @@ def _draw_histogram(axes: Axes, found: Illustration) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
-def _flat(pi: Numbers) -> tuple[Numbers, Numbers]:
+def _flat(pi: Reals) -> tuple[Reals, Reals]:
     """Places in the plane: π_1 lower left, π_2 above, π_3 lower right."""
     return pi[..., 2] + pi[..., 1] / 2, pi[..., 1] * math.sqrt(3) / 2

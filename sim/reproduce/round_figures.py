@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
-from deltafl.sim.charts.chart import Numbers
+from deltafl.fl.simplex import Reals
 from deltafl.sim.charts.files import line_style, new_figure, titled
 from deltafl.sim.errors import damaged
 from deltafl.sim.record.evaluations import Evaluation
@@ -70,13 +70,13 @@ class Course:
         values: by split, of all `STATISTICS`, shape (statistics, seeds, points).
     """
 
-    rounds: Numbers
-    sums: Numbers
-    values: Mapping[str, Numbers]
+    rounds: Reals
+    sums: Reals
+    values: Mapping[str, Reals]
 
-    def of(self, split: str, statistic: str) -> Numbers:
+    def of(self, split: str, statistic: str) -> Reals:
         """One row per seed, shape (seeds, points)."""
-        found: Numbers = self.values[split][STATISTICS.index(statistic)]
+        found: Reals = self.values[split][STATISTICS.index(statistic)]
         return found
 
 
@@ -103,13 +103,13 @@ def _numbers(one: Evaluation) -> list[list[float]]:
     return [[of.mean, *(of.percentiles[tau] for tau in PERCENTILES)] for of in each]
 
 
-def _sums(directory: RunDirectory) -> Numbers:
+def _sums(directory: RunDirectory) -> Reals:
     """Secure sums until the end of each round; a run in clear counts as if it were secure."""
     return np.cumsum([0, *(int(str(event["secure_sums"])) for event in events_of(directory))])
 
 
 def _draw_line(
-    axes: Axes, x: Numbers, rows: Numbers, number: int, name: str, *, whole: bool = False
+    axes: Axes, x: Reals, rows: Reals, number: int, name: str, *, whole: bool = False
 ) -> None:
     """Draw a mean over seeds with a band.
 
@@ -230,7 +230,7 @@ class Kept(TaskFigure):
         return Drawn({"": _draw_kept(task, known)} if known else {}, records, notes)
 
 
-def kept_devices(runs: Seeds) -> Numbers:
+def kept_devices(runs: Seeds) -> Reals:
     """Read how many devices were aggregated, shape (seeds, rounds); NaN where nobody knows.
 
     Raises:
@@ -245,7 +245,7 @@ def kept_devices(runs: Seeds) -> Numbers:
     return np.array(rows, dtype=np.float64)
 
 
-def _draw_kept(task: TaskRuns, known: Mapping[str, Numbers]) -> Figure:
+def _draw_kept(task: TaskRuns, known: Mapping[str, Reals]) -> Figure:
     figure, ((panel,),) = new_figure(1, 1)
     for number, (method, kept) in enumerate(known.items()):
         x = np.arange(1, kept.shape[1] + 1, dtype=np.float64)

@@ -15,7 +15,7 @@ from deltafl.fl.strategies.geometric_median import Robustly
 from deltafl.fl.strategies.levels import LevelsInClear, PrivateLevels
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, InUnits, MaskedMean
 from deltafl.fl.strategies.norm_clipping import NormClipping
-from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL, exact_updates
+from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.fl.strategies.robust_mean import Robust, RobustMean
 from deltafl.fl.strategies.server_optimizer import (
     ServerOptimizer,
@@ -489,10 +489,10 @@ def _update_noise(
 ) -> Callable[[int, int], UpdateNoise | None]:
     """From the cohort size and the number of parameters to the noise of a sum of updates."""
     dp = config.dp
-    if not dp.noise:
-        return exact_updates
 
-    def noise(cohort_size: int, update_length: int) -> UpdateNoise:
+    def noise(cohort_size: int, update_length: int) -> UpdateNoise | None:
+        if not dp.noise:
+            return None
         # A sum of updates may be over fewer devices than the search was.
         num_devices = sessions.num_noisy(cohort_size, 0)
         sizes = Sizes.of(update_length, cohort_size)

@@ -1,8 +1,6 @@
 """What `deltafl predict` does: predictions by a finished run, at a conformity level you choose."""
 
 import argparse
-import csv
-import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +11,14 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from deltafl.fl.bundle import Bundle
 from deltafl.fl.data.agreed import unknown_label
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.data.glove import load_glove
 from deltafl.fl.data.leaf import numeric_device, read_leaf
-from deltafl.fl.data.npz import read_arrays
+from deltafl.fl.data.npz import read_arrays, users_of
 from deltafl.fl.data.own_files import READERS, files_of
 from deltafl.fl.data.registry import FORMATS
 from deltafl.fl.data.tables import Columns, Rows, Texts, column_names, name_of
@@ -283,15 +282,9 @@ def _read_npz(path: Path) -> Samples:
                 f"one integer for each of the {len(x)} samples"
             )
     y = found["y"].astype(np.int64) if "y" in found else None
-    index = found["user"] if "user" in found else np.zeros(len(x), dtype=np.int64)
-    names = found.get("users")
-    if names is None:
-        return Samples(x, y, tuple(str(number) for number in index.tolist()))
-    if names.ndim != 1 or names.dtype.kind != "U":
-        raise DataError(f"{path}: array 'users' has dtype {names.dtype}: give one name for each")
-    if len(index) and not 0 <= index.min() <= index.max() < len(names):
-        raise DataError(f"{path}: a user index is not in 0..{len(names) - 1}: name every user")
-    return Samples(x, y, tuple(str(names[number]) for number in index.tolist()))
+    user = found.get("user", np.zeros(len(x), np.int64))
+    names, index = users_of(path, user, found.get("users"))
+    return Samples(x, y, tuple(names[place] for place in index.tolist()))
 
 
 def _check_finite(samples: Samples, path: Path) -> None:
@@ -403,11 +396,8 @@ def _written(path: Path, samples: Samples, probabilities: npt.NDArray[np.float64
 
 def _csv(samples: Samples, probabilities: npt.NDArray[np.float64]) -> str:
     columns = _COLUMNS if samples.y is not None else _COLUMNS[:-1]
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_rows(samples, probabilities))
-    return buffer.getvalue()
+    table = pd.DataFrame(_rows(samples, probabilities), columns=columns)
+    return table.to_csv(index=False, lineterminator="\n")
 
 
 def _errors(

@@ -125,7 +125,7 @@ class DataConfig:
             "natural"); 0 means the format's default.
         rotated_fraction: digits: share of the devices whose digits are rotated by 90 degrees.
         partitioner: who gets which samples: the users who produced them ("natural"), or new devices
-            that differ in labels ("dirichlet") or in size ("quantity").
+            that differ in labels ("dirichlet").
         concentration: α of the partitioner; the smaller it is, the more devices differ.
         heterogeneity: synthetic-emnist, synthetic-sent140: how much devices differ.
         alpha: synthetic: α of Synthetic(α, β), how much the means of the devices' models differ.
@@ -155,8 +155,6 @@ class DataConfig:
         means: what is subtracted from inputs, a number for each; with `scales`, in place of
             `standardise`.
         scales: what inputs are divided by after that.
-        cache: store the data after reading in $DELTAFL_CACHE or ~/.cache/deltafl, and read them
-            from there next time.
     """
 
     source: str = "digits"
@@ -171,7 +169,7 @@ class DataConfig:
     standardise: Annotated[str, OneOf(("none", "train", "device", "legacy"))] = "none"
     num_devices: Annotated[int, Interval("[0, 100000]")] = 0
     rotated_fraction: Annotated[Fraction, Interval("(0, 0.5]")] = Fraction(1, 5)
-    partitioner: Annotated[str, OneOf(("natural", "dirichlet", "quantity"))] = "natural"
+    partitioner: Annotated[str, OneOf(("natural", "dirichlet"))] = "natural"
     concentration: Positive = 1.0
     heterogeneity: Annotated[float, Interval("[0, 1]")] = 0.5
     alpha: NotNegative = 1.0
@@ -195,7 +193,6 @@ class DataConfig:
     input_shape: tuple[int, ...] = ()
     means: tuple[float, ...] = ()
     scales: tuple[float, ...] = ()
-    cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)

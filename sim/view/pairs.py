@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.sim.charts.chart import Distribution, Numbers, Pairs
+from deltafl.fl.simplex import Reals
+from deltafl.sim.charts.chart import Distribution, Pairs
 from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.record.labels import usual_baseline
 from deltafl.sim.record.snapshot import Method, Tested
@@ -24,7 +25,7 @@ LEVEL: Final = 0.95
 
 def distribution(method: Method, number: int, bins: int) -> Distribution | None:
     """The distribution of a method's test errors by round; None without evaluations."""
-    by_round: dict[int, list[Numbers]] = {}
+    by_round: dict[int, list[Reals]] = {}
     for run in method.runs:
         for one in run.tested:
             if one.errors.size:
@@ -95,7 +96,7 @@ def _met(method: Method, seed: int, one: Tested) -> Met:
     return Met((method.config.data.split_seed, seed), method.data, one.devices)
 
 
-def _by_device(one: Tested) -> Numbers:
+def _by_device(one: Tested) -> Reals:
     """The errors in the order of the devices' names."""
     return one.errors[sorted(range(len(one.devices)), key=one.devices.__getitem__)]
 

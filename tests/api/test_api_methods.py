@@ -83,7 +83,9 @@ class Median:
     def apply(self, state, cohort):
         updates = [one.result() for one in cohort.reveal_updates(state.model)]
         middle = np.median(updates, axis=0).astype(np.float32)
-        report = RoundReport(None, len(updates), sum(cohort.weights.values()), None, False, 0)
+        report = RoundReport(
+            kept_devices=len(updates), kept_weight=sum(cohort.weights.values()), secure_sums=0
+        )
         return replace(state, model=state.model + middle, round=state.round + 1), report
 
 

@@ -8,7 +8,7 @@ import pytest
 from made_runs import SCRIPT, make_run, private
 
 from deltafl.sim.charts import files
-from deltafl.sim.charts.chart import COLOURS, DASHES, NUM_DISTINCT, Chart, Curve, LineStyle, Pairs
+from deltafl.sim.charts.chart import COLOURS, DASHES, Chart, Curve, LineStyle, Pairs
 from deltafl.sim.charts.files import PAPER, error_figure, write_paper
 from deltafl.sim.record.snapshot import Reader
 from deltafl.sim.view.pairs import baseline_of, pairs_of
@@ -128,7 +128,7 @@ def test_names_are_letters_and_no_mathematics(tmp_path):
 
 
 def test_lines_differ_in_colour_and_dashes_together():
-    strokes = [LineStyle(number) for number in range(NUM_DISTINCT)]
-    assert len({(one.colour, one.dashes) for one in strokes}) == len(COLOURS) * len(DASHES)
-    for start in range(NUM_DISTINCT - len(DASHES)):
+    strokes = [LineStyle(number) for number in range(len(COLOURS) * len(DASHES))]
+    assert len({(one.colour, one.dashes) for one in strokes}) == len(strokes) == 56
+    for start in range(len(strokes) - len(DASHES)):
         assert len({one.dashes for one in strokes[start : start + len(DASHES)]}) == len(DASHES)

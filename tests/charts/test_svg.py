@@ -18,8 +18,9 @@ from deltafl.sim.charts.chart import (
     LineStyle,
     Pairs,
     drawn,
+    fits,
 )
-from deltafl.sim.writing import percent
+from deltafl.sim.writing import percent, quantity
 
 
 def numbers(path):
@@ -53,20 +54,16 @@ def places(marks):
 VALUES = st.floats() | st.floats(0, 10) | st.just(1e99) | st.none()
 
 
-@given(
-    st.lists(VALUES, min_size=1, max_size=300), st.booleans(), st.sampled_from(["zero", "log", ""])
-)
-def test_lines_and_bands_stay_within_their_frame(values, is_share, kind):
+@given(st.lists(VALUES, min_size=1, max_size=300), st.booleans(), st.booleans())
+def test_lines_and_bands_stay_within_their_frame(values, is_share, from_zero):
     middle = tuple(values)
     top = tuple(None if value is None else value + abs(value) for value in values)
     one = Curve("m", 0, tuple(range(5, 5 + len(values))), middle, middle, top, has_range=True)
-    chart = Chart("t", "u", [one], from_zero=kind == "zero", is_logarithmic=kind == "log")
-    if is_share:
-        chart = Chart("t", "u", [one], write=percent, from_zero=kind == "zero")
-    fitting = [value for value in (*middle, *top) if chart.fits(value)]
-    assert chart.values == pytest.approx([v for v in (*middle, *middle, *top) if chart.fits(v)])
+    chart = Chart("t", "u", [one], percent if is_share else quantity, from_zero)
+    fitting = [value for value in (*middle, *top) if fits(value)]
+    assert chart.values == pytest.approx([v for v in (*middle, *middle, *top) if fits(v)])
     assert (drawn(chart) == ()) == (not fitting)
-    assert chart.left_out == len(values) - sum(map(chart.fits, middle))
+    assert chart.left_out == len(values) - sum(map(fits, middle))
     if not fitting:
         return
     text = svg.line_chart(chart)

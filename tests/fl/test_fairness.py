@@ -91,7 +91,7 @@ def test_the_tenths_are_weighted_by_test_samples():
     assert summary.worst_tenth == pytest.approx((300 * 0.1 + 100 * 0.2) / 400)
     assert summary.best_tenth == pytest.approx((50 * 0.9 + 10 * 0.5) / 60)
     assert summary.average == pytest.approx((30 + 20 + 85 + 45) / 620)
-    assert (summary.worst, summary.best) == pytest.approx((0.1, 0.9))
+    assert summary.worst == pytest.approx(0.1)
     assert summary.gap == pytest.approx(0.8)
 
 
@@ -123,13 +123,9 @@ def test_the_smaller_of_equals_is_the_worse():
 def test_the_numbers_are_ordered(population):
     assume(population)
     found = summarise_fairness(population)
-    order = [found.worst, found.worst_tenth, found.average, found.best_tenth, found.best]
+    best = found.worst + found.gap
+    order = [found.worst, found.worst_tenth, found.average, found.best_tenth, best]
     assert all(low <= high + 1e-12 for low, high in itertools.pairwise(order))
-
-
-def test_signal_to_noise_is_infinite_without_noise():
-    assert summarise_fairness([device(0.3)] * 3).snr == math.inf
-    assert summarise_fairness([device(0.2), device(0.6)]).snr == pytest.approx(0.6 / 0.2)
 
 
 @pytest.mark.parametrize(

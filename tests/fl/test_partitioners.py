@@ -11,17 +11,11 @@ from deltafl.fl.data.load import (
     Standardise,
     assign_again,
     assign_by_label,
-    assign_by_size,
     load_dataset,
     pooled_labels,
     standardise,
 )
 from deltafl.fl.errors import DataError
-
-PARTITIONERS = {
-    "label": assign_by_label,
-    "size": lambda y, *rest: assign_by_size(len(y), *rest),
-}
 
 
 def generator(seed=0):
@@ -29,31 +23,27 @@ def generator(seed=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("assign", PARTITIONERS.values(), ids=PARTITIONERS)
 @given(
     labels=st.lists(st.integers(0, 5), min_size=1, max_size=60),
     share=st.floats(0, 1),
     concentration=st.sampled_from([1e-3, 0.1, 1.0, 100.0, 1e6]),
     seed=st.integers(0, 2**32),
 )
-def test_every_sample_is_assigned_once_and_nobody_goes_without(
-    assign, labels, share, concentration, seed
-):
+def test_every_sample_is_assigned_once_and_nobody_goes_without(labels, share, concentration, seed):
     y = np.array(labels)
     num_devices = max(1, round(share * len(y)))
-    assigned = assign(y, num_devices, concentration, generator(seed))
+    assigned = assign_by_label(y, num_devices, concentration, generator(seed))
     assert len(assigned) == num_devices
     assert min(map(len, assigned)) >= 1
     assert sorted(np.concatenate(assigned)) == list(range(len(y)))
-    again = assign(y, num_devices, concentration, generator(seed))
+    again = assign_by_label(y, num_devices, concentration, generator(seed))
     assert all(np.array_equal(a, b) for a, b in zip(assigned, again, strict=True))
 
 
 def test_partitioner_follows_the_seed():
     y = np.arange(100) % 5
-    for assign in PARTITIONERS.values():
-        one, other = (np.concatenate(assign(y, 10, 1.0, generator(seed))) for seed in (1, 2))
-        assert not np.array_equal(one, other)
+    one, other = (np.concatenate(assign_by_label(y, 10, 1.0, generator(seed))) for seed in (1, 2))
+    assert not np.array_equal(one, other)
 
 
 def own_share(y, assigned):
@@ -79,29 +69,18 @@ def test_a_large_concentration_gives_everybody_the_proportions_of_all():
     assert any(abs(y[rows].mean() - 0.1) > 0.12 for rows in apart)
 
 
-def test_a_small_concentration_gives_nearly_all_to_a_few():
-    sizes = {
-        alpha: np.sort([len(rows) for rows in assign_by_size(1000, 20, alpha, generator())])
-        for alpha in (0.05, 1e4)
-    }
-    assert sizes[0.05][-3:].sum() > 800
-    assert sizes[0.05][0] == 1
-    assert np.ptp(sizes[1e4]) < 20
-
-
 def test_classes_that_nobody_has_are_no_obstacle():
     y = np.array([0, 7, 7, 0, 7])
     assert sum(map(len, assign_by_label(y, 5, 1.0, generator()))) == 5
 
 
-@pytest.mark.parametrize("assign", PARTITIONERS.values(), ids=PARTITIONERS)
 @pytest.mark.parametrize(
     ("num_devices", "concentration", "message"),
     [(0, 1, "num_devices=0"), (4, 1, "num_devices=4"), (2, 0, "conc"), (2, np.inf, "conc")],
 )
-def test_dealings_that_are_impossible_are_refused(assign, num_devices, concentration, message):
+def test_dealings_that_are_impossible_are_refused(num_devices, concentration, message):
     with pytest.raises(ValueError, match=message):
-        assign(np.array([0, 1, 1]), num_devices, concentration, generator())
+        assign_by_label(np.array([0, 1, 1]), num_devices, concentration, generator())
 
 
 def natural():
@@ -159,7 +138,7 @@ def test_a_data_set_is_assigned_anew_and_then_the_rule_holds(tmp_path):
         source,
         Split(by=SplitBy.SAMPLES),
         options={"num_devices": 11},
-        partitioner=Partitioner.QUANTITY,
+        partitioner=Partitioner.DIRICHLET,
         concentration=1e3,
     )
     assert len(load_dataset(by_samples).train) == 11

@@ -21,13 +21,13 @@ from deltafl.sim.cohort.simulated import cohort_of
 BETA1, BETA2, TAU, RATE = 0.9, 0.99, 1e-2, 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LostReport(RoundReport):
     aborted: str | None
 
 
 def report(*, empty=False, aborted=None):
-    return LostReport(None, 1, 1, None, empty, 1, aborted)
+    return LostReport(kept_devices=1, kept_weight=1, empty=empty, aborted=aborted)
 
 
 @dataclass

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from PIL import Image
 
 from deltafl.fl.bundle import Architecture, Bundle
-from deltafl.fl.data.cache import SourceKey, cached
-from deltafl.fl.data.federated import DeviceData, Scale, Split, federate
+from deltafl.fl.data.federated import Scale, Split
 from deltafl.fl.data.femnist import load_femnist
 from deltafl.fl.data.image_folder import read_image_folder
 from deltafl.fl.data.leaf import load_leaf
@@ -306,36 +305,6 @@ _PLAY = (
 )
 
 
-def _dataset():
-    devices = [DeviceData(f"{k}", np.full((3, 2), k, np.float32), np.arange(3)) for k in range(3)]
-    return federate("numbers", devices, ANY)
-
-
-@cache
-def _entry() -> dict[str, bytes]:
-    """The files of an entry of the cache."""
-    with tempfile.TemporaryDirectory() as folder:
-        cached(SourceKey("fuzz", 1), _dataset, Path(folder))
-        (entry,) = Path(folder).iterdir()
-        return {f"{entry.name}/{path.name}": path.read_bytes() for path in entry.iterdir()}
-
-
-def _cache(name: str, path: Path) -> None:
-    """An entry with one file replaced: damage is made good."""
-    files, data = dict(_entry()), path.read_bytes()
-    place = next(key for key in files if key.endswith(name))
-    files[place] = data
-    folder = path.parent / "cache"
-    for where, content in files.items():
-        (folder / where).parent.mkdir(parents=True, exist_ok=True)
-        (folder / where).write_bytes(content)
-    cached(SourceKey("fuzz", 1), _dataset, folder)
-
-
-def _entry_file(name: str) -> list[bytes]:
-    return [data for place, data in _entry().items() if place.endswith(name)]
-
-
 def _zip(path: Path) -> None:
     download = Download(f"file://{path}", 1 << 20, ("a.txt",))
     fetch(download, path.parent / "fetched", mirror=None, tell=lambda _: None)
@@ -536,8 +505,6 @@ PARSERS: tuple[Target, ...] = (
            lambda: [_idx(np.full((3, 28, 28), 7, np.uint8))]),
     Target("plays", (*OF_FILES, "fl/data/shakespeare.py"), "100.txt",
            lambda path: load_shakespeare(path.parent, ANY), DATA, lambda: [_PLAY]),
-    Target("cache header", (*OF_JSON, "fl/data/cache.py"), "header",
-           partial(_cache, "header.json"), (), lambda: _entry_file("header.json"), is_file=False),
     Target("download", (*OF_FILES, "fl/read/zipped.py", "sim/data/fetch.py"), "a.zip", _zip, RUN,
            _zips, is_file=False),
     Target("ledger", ("secagg/ledger.py",), "ledger.db", _ledger, (LedgerError,), _ledgers),

@@ -114,7 +114,6 @@ def test_the_published_rule_can_be_asked_for_and_leaves_no_say(archive):
         ({"heterogeneity": 0.1}, "'digits' does not use heterogeneity"),
         ({"num_devices": 5}, r"num_devices=5 is not in \[8, 300\]"),
         ({"partitioner": "dirichlet"}, "makes its own devices"),
-        ({"cache": True}, "'digits' is not a file or folder, so there is nothing to cache"),
         ({"num_users": 1}, "num_users=1"),
         ({"format": "synthetic-emnist", "num_devices": 3}, "num_devices=3"),
     ],
@@ -132,18 +131,6 @@ def test_the_digest_tells_lazy_data_apart_without_making_them():
 
     assert digest() == digest()
     assert len({digest(), digest(split_seed=1), digest(alpha=2.0), digest(standardise="none")}) == 3
-
-
-def test_the_cache_gives_the_same_data(archive, tmp_path, monkeypatch):
-    monkeypatch.setenv("DELTAFL_CACHE", str(tmp_path / "cache"))
-    settings = {"source": str(archive), "standardise": "train", "min_samples": 4}
-    plain = build_dataset(DataConfig(**settings))
-    for _ in range(2):
-        kept = build_dataset(DataConfig(**settings, cache=True))
-        assert dataset_digest(kept) == dataset_digest(plain)
-    assert (tmp_path / "cache").is_dir()
-    other = build_dataset(DataConfig(**(settings | {"min_samples": 5}), cache=True))
-    assert dataset_digest(other) != dataset_digest(plain)
 
 
 # --- list and describe ----------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from deltafl.sim.reproduce.headline_report import (
     draw_tests,
 )
 from deltafl.sim.reproduce.statistics import compare_over_seeds, holm
-from deltafl.sim.reproduce.tuning import divide, smallest
+from deltafl.sim.reproduce.tuning import divide
 from deltafl.sim.settings.config import DataConfig
 
 WRITERS = 24
@@ -64,10 +64,11 @@ class TestDeclaration:
             assert setting in FIRST.grids[label]
 
     def test_the_smallest_tail_is_chosen_and_the_first_of_equals(self):
-        found = [{"setting": number, "p90": 20.0 + number} for number in range(8)]
-        found[3]["p90"] = found[5]["p90"] = 5.0
-        assert smallest(found, "p90") is found[3]
-        assert smallest([], "p90") is None
+        tuning = experiment_named("headline-tuning")
+        found = [{"setting": number, "p90_mean": 20.0 + number} for number in range(8)]
+        found[3]["p90_mean"] = found[5]["p90_mean"] = 5.0
+        assert tuning.best(found) is found[3]
+        assert tuning.best([{"setting": 0, "p90_mean": None}]) is None
 
 
 class TestParts:

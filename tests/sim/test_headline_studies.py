@@ -245,8 +245,16 @@ def test_rates_are_reported_with_the_one_that_the_rule_chooses(archives, tmp_pat
     def worse_when_small(cell, at):
         return 0.2 if cell.config.training.learning_rate < 0.1 else 0.0
 
-    (table,) = rates.report(request, played(tmp_path / "runs", made, worse_when_small)).tables
-    assert [row[1] for row in table.rows if row[2].startswith("**")] == ["rate 0.1, decay 1"]
+    finished = played(tmp_path / "runs", made, worse_when_small)
+    whole, cut = (
+        rates.report(request, finished),
+        rates.report(request, finished[study.tuning_seeds :]),
+    )
+    for report in (whole, cut):
+        (table,) = report.tables
+        assert [row[1] for row in table.rows if row[2].startswith("**")] == ["rate 0.1, decay 1"]
+    assert cut.tables[0].rows[0][2] == "–"  # the first point diverged
+    assert ["without a number" in one.notes[-1] for one in (whole, cut)] == [False, True]
 
 
 def test_every_task_of_a_study_is_known():

@@ -8,7 +8,7 @@ import pytest
 from toy_devices import population
 
 from deltafl.fl.strategies.aaggff import AAggFFDevice
-from deltafl.fl.strategies.afl import AFL, average_iterate
+from deltafl.fl.strategies.afl import AFL
 from deltafl.fl.strategies.choices import Response
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
@@ -72,12 +72,14 @@ def test_a_run_that_loses_its_first_rounds_measures_eta_in_the_next():
     assert reports[2].eta == reports[3].eta == state.eta == 0.5
 
 
-def test_afl_averages_the_rounds_that_were_played():
+def test_afl_plays_on_where_it_was_before_lost_rounds():
     lost, reports = play(losing(AFL(0.1), 1, 2), 5)
     played, _ = play(AFL(0.1), 3)
     assert [report.aborted is not None for report in reports] == [False, True, True, False, False]
-    assert average_iterate(lost).tobytes() == average_iterate(played).tobytes()
-    assert average_iterate(lost)[0] != lost.model[0]
+    assert lost.model.tobytes() == played.model.tobytes()
+    assert {key: one.tobytes() for key, one in lost.memory.items()} == {
+        key: one.tobytes() for key, one in played.memory.items()
+    }
 
 
 @pytest.mark.parametrize(

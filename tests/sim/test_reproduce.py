@@ -7,7 +7,6 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pytest
 from records import note, toml_of, write_run
 
@@ -28,7 +27,6 @@ from deltafl.sim.reproduce.methods import (
     choose_methods,
 )
 from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS, choose_tasks, task_named
-from deltafl.sim.reproduce.tuning import RATE, tuning_of
 from deltafl.sim.settings.config_io import build_config, flatten, to_toml
 
 DIGITS = {"digits": Path()}
@@ -413,41 +411,6 @@ class TestRunning:
         assert toml_of(place.path) == to_toml(cell.config)
 
 
-class TestTuning:
-    def cells(self, out, what, **settings):
-        made = tuning_of(LINEAR).cells(request(out=out, rounds=2, **settings))
-        return [cell for cell in made if f"training.{what}=" in cell.method]
-
-    def test_the_rate_is_tuned_for_fedavg_alone(self, tmp_path):
-        cells = self.cells(tmp_path, "learning_rate")
-        assert {cell.config.federation.algorithm for cell in cells} == {"fedavg"}
-        assert len({cell.config.training.learning_rate for cell in cells}) == len(cells) == 5
-
-    def test_neural_networks_get_a_grid_of_decays(self, tmp_path):
-        tuning = tuning_of(task_named("emnist-convnet"))
-        cells = tuning.cells(request(out=tmp_path, data={}, rounds=2))
-        assert tuning.what == (RATE,)
-        assert {cell.config.training.decay for cell in cells} == {1 / 8, 1 / 4, 1 / 2, 1.0}
-
-    def test_the_penalty_is_tuned_on_held_out_train_devices(self, tmp_path):
-        from deltafl.sim.data.dataset import build_dataset
-
-        cells = self.cells(tmp_path, "l2", methods=("fedavg", "delta-fl-0.5"))
-        assert len(cells) == 2 * 6
-        whole = build_dataset(digits_cells(tmp_path)[0].config.data)
-        part = build_dataset(cells[0].config.data)
-        ids = {device.id for device in (*part.train, *part.test)}
-        assert ids == {device.id for device in whole.train}
-        assert len(part.train) == len(part.test) == len(whole.train) // 2
-        theirs = {device.id: device for device in whole.train}
-        for device in part.train:
-            np.testing.assert_array_equal(device.x, theirs[device.id].x)
-
-    def test_the_script_holds_a_fifth_out(self, tmp_path):
-        cells = self.cells(tmp_path, "l2", settings="script", methods=("fedavg",))
-        assert cells[0].config.data.test_fraction * 5 == 1
-
-
 class TestCommand:
     ARGUMENTS = ("--data", "digits", "--rounds", "2", "--seeds", "1", "--quiet")
 
@@ -523,7 +486,7 @@ class TestCommand:
             (["table2", "--rounds", "ten"], "--rounds ten: must be at least 1, or a percentage"),
             (["table2", "--methods", ","], "empty list"),
             (["table2", "--set", "federation.theta=7", "--data", "digits"], "must lie in"),
-            (["tune-emnist-liner"], "did you mean 'tune-emnist-linear'"),
+            (["headline-tunin"], "did you mean 'headline-tuning'"),
         ],
     )
     def test_what_cannot_be_is_answered_by_one_sentence(self, arguments, message, capsys):

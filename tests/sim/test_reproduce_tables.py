@@ -38,8 +38,7 @@ from deltafl.sim.reproduce.output import (
     write_report,
 )
 from deltafl.sim.reproduce.tables import off_by
-from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS, Chosen, task_named
-from deltafl.sim.reproduce.tuning import tuning_of
+from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS, Chosen
 from deltafl.sim.run.algorithms import keeps_enough
 from deltafl.sim.run.arms import session_of
 
@@ -215,23 +214,6 @@ class TestDataTable:
         assert ours[:4] == ("digits", "10", "30", "30")
         assert paper == ("emnist, paper", "62", "865", "865", "179", "101", "447")
         assert "digits is a stand-in." in report.notes
-
-
-class TestTuningReport:
-    def test_the_lowest_train_loss_is_chosen_and_said(self, tmp_path):
-        wanted = request(out=tmp_path, data={})
-        tuning = tuning_of(task_named("emnist-convnet"))
-        cells = tuning.cells(wanted)
-        finished = played(tmp_path, cells, lambda _: [0.5])
-        report = tuning.report(wanted, finished[1:])  # the first point diverged
-        assert report.tables[0].rows[0][2] == "–"
-        assert report.tables[0].rows[1][2].startswith("**0.51")
-        chosen = cells[1].config.training
-        told = f"--set training.learning_rate={chosen.learning_rate:g} --set training.decay=0.25"
-        assert told in report.notes[0]
-        assert report.notes[1].startswith("A point without a number")
-        complete = tuning.report(wanted, finished)
-        assert not any("without a number" in note for note in complete.notes)
 
 
 class TestPublished:

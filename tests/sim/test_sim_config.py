@@ -191,8 +191,9 @@ def test_a_file_without_a_setting_takes_its_default():
     assert build_config([read_table("\n".join(older), "older")]) == RunConfig()
 
 
-def test_a_file_of_before_may_say_that_updates_are_summed_once():
-    assert build_config([{"policy": {"max_passes": 1}, "training": {"address": ""}}]) == RunConfig()
+def test_a_file_of_before_may_have_settings_that_are_gone():
+    older = {"policy": {"max_passes": 1}, "training": {"address": ""}, "data": {"cache": False}}
+    assert build_config([older]) == RunConfig()
     with pytest.raises(ConfigError, match=r"training\.address: no backend has one, so leave"):
         build_config([{"training": {"address": "10.0.0.1:6379"}}])
     with pytest.raises(ConfigError, match=r"policy\.max_passes: updates are summed once, so leave"):

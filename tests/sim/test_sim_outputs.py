@@ -201,7 +201,7 @@ class Count:
     server_sees = Visibility.SUMS
 
     def apply(self, state, cohort):
-        report = RoundReport(None, len(cohort.weights), 0, None, empty=False, secure_sums=1)
+        report = RoundReport(kept_devices=len(cohort.weights), kept_weight=0)
         return replace(state, round=state.round + 1), report
 
 

@@ -166,7 +166,7 @@ class RunReplay(ReplayedDevices):
             )
         else:
             source = str(self.data) if self.data and not is_made else data.source
-            data = replace(data, source=source, cache=False)
+            data = replace(data, source=source)
             try:
                 return subject_of(replace(config, data=data)).suited(config)
             except (UserError, DataError) as error:
