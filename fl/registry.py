@@ -105,6 +105,8 @@ MODELS: Final[Mapping[str, "ModelEntry[nn.Module]"]] = {
     "gru": ModelEntry("deltafl.fl.models.gru:OneHotGRU", reads_tokens=True),
     "gru-embedding": ModelEntry("deltafl.fl.models.gru:EmbeddingGRU", reads_tokens=True),
     "convnet-groupnorm": ModelEntry("deltafl.fl.models.convnet:GroupNormConvNet"),
+    "lstm-stacked": ModelEntry("deltafl.fl.models.lstm:StackedLSTM", reads_tokens=True),
+    "m5": ModelEntry("deltafl.fl.models.m5:M5"),
 }
 """The models of the papers."""
 

@@ -230,7 +230,7 @@ class EmbeddingGRU(nn.Module):
         if num_classes > _PUBLISHED_OUTPUTS:
             raise ValueError(
                 f"num_classes={num_classes} is more than the {_PUBLISHED_OUTPUTS} outputs of "
-                "gru-embedding: take gru"
+                "gru-embedding: take gru, or lstm-stacked for words"
             )
         self.embedding = nn.Embedding(num_classes, _EMBEDDING_DIMENSION)
         self.gru = nn.GRU(_EMBEDDING_DIMENSION, _HIDDEN, batch_first=True)

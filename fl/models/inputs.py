@@ -14,7 +14,8 @@ def check_numbers(x: torch.Tensor, model: str) -> None:
     """
     if not x.is_floating_point():
         raise ValueError(
-            f"inputs of type {x.dtype} are tokens and {model} takes numbers: take lstm or gru"
+            f"inputs of type {x.dtype} are tokens and {model} takes numbers: take the lstm, gru or "
+            "lstm-stacked model"
         )
 
 
@@ -27,7 +28,7 @@ def check_tokens(x: torch.Tensor, vocabulary: int, model: str) -> None:
     if x.dtype != torch.int64:
         raise ValueError(
             f"inputs of type {x.dtype} are no tokens and {model} reads int64 tokens: take the "
-            "logistic or linear model, or convnet for images"
+            "logistic or linear model, convnet for images, or m5 for audio"
         )
     if x.numel():
         low, high = (int(bound) for bound in x.aminmax())

@@ -1,8 +1,10 @@
-"""The LSTM that reads words through frozen vectors.
+"""The LSTMs: one that reads words through frozen vectors, and a stacked one for the next word.
 
-It begins every text with a state of zeros and uses the output after its last token; padding is
+Both begin every text with a state of zeros and use the output after its last token; padding is
 read like any token. PyTorch's default initialisation.
 """
+
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,10 @@ from torch.nn.functional import embedding as look_up
 
 from deltafl.fl.models.binary import as_logits, num_scores
 from deltafl.fl.models.inputs import check_text_shape, check_tokens
+
+_WORD_DIMENSION: Final = 200
+_STACKED_HIDDEN: Final = 256
+_STACKED_LAYERS: Final = 2
 
 
 class FrozenEmbeddingLSTM(nn.Module):
@@ -43,7 +49,7 @@ class FrozenEmbeddingLSTM(nn.Module):
         if embedding is None:
             raise ValueError(
                 "lstm reads tokens through frozen vectors and the data set has none: give it an "
-                "embedding, or take gru-embedding, which learns its own"
+                "embedding, or take gru-embedding or lstm-stacked, which learn theirs"
             )
         if embedding.ndim != 2 or not embedding.size:
             raise ValueError(
@@ -61,3 +67,37 @@ class FrozenEmbeddingLSTM(nn.Module):
         check_tokens(x, len(self.embedding), "lstm")
         states, _ = self.lstm(look_up(x, self.embedding))
         return as_logits(self.output(states[:, -1]))
+
+
+class StackedLSTM(nn.Module):
+    """Learned vectors of 200 numbers, two LSTM layers of 256, one score per word.
+
+    Predicts the token that follows, so the vocabulary is the classes; 10,000 words make
+    2,000,000 + 995,328 + 2,570,000 = 5,565,328 parameters. Source: arXiv 2405.20821, Appendix C.2,
+    which calls 200 the number and 256 the dimension of the vectors; these numbers are the published
+    settings. There every token of a text predicts the next, here the last one of a window does,
+    for a sample has one label.
+
+    Args:
+        input_shape: (num_tokens,).
+        num_classes: the size of the vocabulary.
+
+    Raises:
+        ValueError: an input is no row of tokens.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__()
+        check_text_shape(input_shape, "lstm-stacked")
+        self.embedding = nn.Embedding(num_classes, _WORD_DIMENSION)
+        self.lstm = nn.LSTM(
+            _WORD_DIMENSION, _STACKED_HIDDEN, num_layers=_STACKED_LAYERS, batch_first=True
+        )
+        self.output = nn.Linear(_STACKED_HIDDEN, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map int64 tokens [batch, num_tokens] to logits [batch, num_classes]."""
+        check_tokens(x, self.embedding.num_embeddings, "lstm-stacked")
+        states, _ = self.lstm(self.embedding(x))
+        logits: torch.Tensor = self.output(states[:, -1])
+        return logits

@@ -110,6 +110,7 @@ def test_pixels_are_scaled_as_in_training():
 TAKEN = {
     "convnet": (1, 16, 16),
     "convnet-groupnorm": (1, 16, 16),
+    "m5": (1100,),
 }
 
 

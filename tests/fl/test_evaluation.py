@@ -17,7 +17,7 @@ from deltafl.fl.evaluation import measure
 from deltafl.fl.models import MODELS, READ_TOKENS, build_model
 
 CPU = torch.device("cpu")
-SHAPES = {"convnet": (16, 16), "convnet-groupnorm": (16, 16)}
+SHAPES = {"convnet": (16, 16), "convnet-groupnorm": (16, 16), "m5": (1100,)}
 NUM_CLASSES = 5
 
 

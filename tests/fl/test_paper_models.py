@@ -36,6 +36,8 @@ SMALL = {
     "gru": ((20,), 53, 53),
     "gru-embedding": ((20,), 53, 53),
     "convnet-groupnorm": ((3, 16, 16), 2, None),
+    "lstm-stacked": ((6,), 40, 40),
+    "m5": ((1100,), 5, None),
 }
 
 
@@ -82,6 +84,8 @@ def test_the_configuration_knows_the_same_models():
         ("gru", (20,), 53, 77_109),
         ("gru-embedding", (20,), 53, 69_928),
         ("convnet-groupnorm", (3, 84, 84), 2, 29_569),
+        ("lstm-stacked", (10,), 10_000, 5_565_328),
+        ("m5", (16_000,), 35, 150_819),
     ],
 )
 def test_parameter_counts(name, shape, classes, count):
@@ -333,6 +337,15 @@ def test_published_gru_may_answer_with_no_symbol():
     assert Learner(module).evaluate(to_vector(module), [data])[0].error == 1.0
 
 
+def test_stacked_lstm_predicts_a_word_from_the_last_state():
+    module, x = build("lstm-stacked"), inputs("lstm-stacked")
+    assert module.lstm.num_layers == 2
+    states, (last, _) = module.lstm(module.embedding(x))
+    assert states.shape == (3, 6, 256)
+    torch.testing.assert_close(module(x), module.output(last[-1]))
+    assert module(x).shape == (3, 40)
+
+
 # Convolutions
 
 
@@ -361,6 +374,21 @@ def test_groupnorm_convnet_takes_grey_images():
     assert flat(x).shape == (2, 4)
 
 
+def test_m5_halves_time_to_one_vector():
+    module = build("m5", (16_000,), 35)
+    hidden = torch.rand(1, 1, 16_000, generator=torch.Generator().manual_seed(3))
+    lengths = []
+    for convolution, norm in zip(module.convolutions, module.norms, strict=True):
+        hidden = nn.functional.max_pool1d(relu(norm(convolution(hidden))), 4)
+        lengths.append(tuple(hidden.shape[1:]))
+    assert lengths == [(64, 995), (64, 248), (128, 62), (256, 15)]
+
+
+def test_m5_takes_a_channel_axis():
+    x = inputs("m5", 2)
+    assert torch.equal(build("m5")(x), build("m5", (1, 1100))(x[:, None]))
+
+
 # Refusals
 
 
@@ -373,10 +401,13 @@ def test_groupnorm_convnet_takes_grey_images():
         ("gru", (0,), 53, "no row of tokens"),
         ("gru-embedding", (), 53, "no row of tokens: gru-embedding"),
         ("gru-embedding", (20,), 129, "num_classes=129 .* take gru"),
+        ("lstm-stacked", (3, 4), 53, "no row of tokens: lstm-stacked"),
         ("convnet-groupnorm", (784,), 2, "no image: .* linear model"),
         ("convnet-groupnorm", (84, 84, 3), 2, "channels last"),
         ("convnet-groupnorm", (2, 84, 84), 2, "no image"),
         ("convnet-groupnorm", (3, 15, 84), 2, "15×84 pixels are too small"),
+        ("m5", (2, 16_000), 35, "no waveform of one channel"),
+        ("m5", (1099,), 35, "1099 samples is too short .* needs 1100"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(name, shape, classes, message):
@@ -385,7 +416,7 @@ def test_shapes_that_do_not_fit_are_refused(name, shape, classes, message):
 
 
 def test_lstm_needs_vectors():
-    with pytest.raises(ValueError, match=r"the data set has none: .* gru-embedding"):
+    with pytest.raises(ValueError, match=r"the data set has none: .* or lstm-stacked"):
         build("lstm", embedding=False)
     with pytest.raises(ValueError, match=r"embedding of shape \(7,\) is no table"):
         build_model("lstm", input_shape=(20,), num_classes=2, seed=1, embedding=glove((7,)))
@@ -400,7 +431,7 @@ def test_tokens_and_numbers_are_not_confused(name):
         build(name)(torch.zeros(2, *shape, dtype=wrong))
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "gru-embedding"])
+@pytest.mark.parametrize("name", ["lstm", "gru", "gru-embedding", "lstm-stacked"])
 @pytest.mark.parametrize("place", ["below", "above"])
 def test_unknown_tokens_are_refused(name, place):
     shape, _, vocabulary = SMALL[name]

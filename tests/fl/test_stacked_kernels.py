@@ -1,6 +1,5 @@
 """Each kernel's losses and gradients are those of autograd, client by client."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,6 +15,7 @@ MODELS = {
     "linear": ((5, 4), 7),
     "logistic": ((6,), 2),
     "logistic-bias": ((6,), 3),
+    "m5": ((1100,), 3),
     "convnet-groupnorm": ((16, 16), 2),
 }
 
@@ -51,7 +51,10 @@ def away_from_ties(module, x, *parameters):
     clear = torch.ones(len(x), dtype=torch.bool)
 
     def look(norm, inputs, maps):
-        windows = pad(maps, (1, 1, 1, 1), value=-torch.inf).unfold(2, 2, 2).unfold(3, 2, 2)
+        if maps.dim() == 3:
+            windows = maps.unfold(2, 4, 4)
+        else:
+            windows = pad(maps, (1, 1, 1, 1), value=-torch.inf).unfold(2, 2, 2).unfold(3, 2, 2)
         first, second = windows.flatten(maps.dim()).topk(2).values.unbind(-1)
         near = (first.abs() < 2e-5) | ((first > 0) & (first - second < 2e-5))
         clear.logical_and_(~near.flatten(1).any(1))
@@ -98,8 +101,9 @@ def test_losses_and_gradients(name):
     assert differences(kernel.gradients(parameters, x, y, everything), expected) > 1e-3
 
 
-def test_samples_full_of_ties_are_left_out():
-    module, parameters, x, *_ = case("convnet-groupnorm")
+@pytest.mark.parametrize("name", ["m5", "convnet-groupnorm"])
+def test_samples_full_of_ties_are_left_out(name):
+    module, parameters, x, *_ = case(name)
     own = [p[0] for p in parameters]
     assert torch.equal(away_from_ties(module, x[0], *own), x[0])
     assert not len(away_from_ties(module, torch.zeros_like(x[0]), *own))
@@ -126,13 +130,7 @@ def test_large_scores_stay_finite():
 
 def test_who_has_a_kernel():
     def choice(name, shape, classes, device=CPU):
-        module = build_model(
-            name,
-            input_shape=shape,
-            num_classes=classes,
-            seed=0,
-            embedding=np.ones((5, 3), np.float32),
-        )
+        module = build_model(name, input_shape=shape, num_classes=classes, seed=0)
         return stacked(module, device)
 
     accelerator = torch.device("cuda")  # only its name is looked at
@@ -140,7 +138,7 @@ def test_who_has_a_kernel():
     assert choice("gru", (4,), 3) is not None
     assert choice("convnet", (16, 16), 3) is None
     assert choice("convnet", (16, 16), 3, accelerator) is not None
-    assert choice("lstm", (4,), 2, accelerator) is None
+    assert choice("lstm-stacked", (4,), 3, accelerator) is None
 
 
 class Odd(nn.Module):

@@ -30,6 +30,8 @@ SHAPES = {
     "gru": ((20,), 53),
     "gru-embedding": ((20,), 53),
     "lstm": ((25,), 2),
+    "lstm-stacked": ((10,), 200),
+    "m5": ((1100,), 5),
 }
 """The input and the classes of each model, by its name."""
 
