@@ -397,7 +397,8 @@ def _written(path: Path, samples: Samples, probabilities: npt.NDArray[np.float64
 def _csv(samples: Samples, probabilities: npt.NDArray[np.float64]) -> str:
     columns = _COLUMNS if samples.y is not None else _COLUMNS[:-1]
     table = pd.DataFrame(_rows(samples, probabilities), columns=columns)
-    return table.to_csv(index=False, lineterminator="\n")
+    text: str = table.to_csv(index=False, lineterminator="\n")
+    return text
 
 
 def _errors(
