@@ -29,6 +29,7 @@ from deltafl.sim.reproduce.declared import (
 )
 from deltafl.sim.reproduce.experiment import (
     Cell,
+    Columns,
     Finished,
     Record,
     Report,
@@ -51,7 +52,7 @@ _MEASURES: Final = {
     "p90": partial(percent_error, percentile=PERCENTILE),
     "mean": partial(percent_error, percentile=None),
 }
-_COLUMNS: Final = {
+_COLUMNS: Final[Columns] = {
     "method": "method",
     "setting": "setting",
     **{name: spread_of(name) for name in _MEASURES},

@@ -197,7 +197,7 @@ def _laid_out(table: Table, width: int) -> str:
         words = textwrap.wrap(heading, size)
         high = max(high, len(words))
         columns.append((words, ["-" * size, *cells]))
-    first, *others = [[*words, *[""] * (high - len(words)), *rest] for words, rest in columns]
+    first, *others = [[*[""] * (high - len(words)), *words, *rest] for words, rest in columns]
     size = max(map(len, first))
     frame = pd.DataFrame(dict(enumerate(others)), index=[one.ljust(size) for one in first])
     text = frame.to_string(header=False, line_width=width) if others else "\n".join(first)
