@@ -9,6 +9,7 @@ from records import read_truth
 
 from deltafl.sim.cli import main
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.transcript import read_transcript
 from deltafl.sim.record.truth import DeviceSeed, DeviceTruth
 from deltafl.sim.settings.config_io import build_config
 
@@ -50,7 +51,6 @@ def test_no_seed_no_loss_and_no_update_is_in_a_record(tmp_path):
     path = RunDirectory(tmp_path / "run")
     run(build_config([SETTINGS]), path.path)
     with path.read() as record:
-        run_id = record.run_id
         tables = ("rounds", "messages", "bodies", "sums", "events", "about", "arrays")
         said = told(record, tables)
         names = {
@@ -60,7 +60,8 @@ def test_no_seed_no_loss_and_no_update_is_in_a_record(tmp_path):
         }
     assert not names & {"seed", "weight", "update", "identity", "salt"}
     whole = path.record.read_bytes()
-    with closing(read_truth(path.truth, run_id, DeviceSeed | DeviceTruth)) as rows:
+    opening = next(read_transcript(path.record))
+    with closing(read_truth(path.truth, opening.run_id, DeviceSeed | DeviceTruth)) as rows:
         found = list(rows)
     assert {type(one) for one in found} == {DeviceSeed, DeviceTruth}
     for one in found:
