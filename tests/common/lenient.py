@@ -5,6 +5,8 @@ from fractions import Fraction
 import pytest
 
 from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.sessions import Sessions
+from deltafl.secagg import ThreatModel
 
 ROUNDS = {
     "min_honest_tail": 0,
@@ -25,6 +27,20 @@ ROUNDS = {
     "max_update_norm": 2.0**1000,
 }
 """Fields of `RoundPolicy`."""
+
+SESSIONS = Sessions(
+    policy=RoundPolicy(
+        **ROUNDS,
+        min_cohort=2,
+        min_threshold=2,
+        min_threshold_share=0.0,
+        colluding_rate=0.0,
+        dropout_rate=0.0,
+    ),
+    threat=ThreatModel(0.0, 0.1),
+    min_cohort=2,
+)
+"""Sessions of two devices or more, which withstand nobody."""
 
 
 @pytest.fixture

@@ -2,17 +2,15 @@
 
 from fractions import Fraction
 
-import lenient
 import numpy as np
 import pytest
+from lenient import SESSIONS
 from toy_devices import Quadratic
 
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
-from deltafl.protocol.policy import RoundPolicy
-from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import Stage, Step, ThreatModel, Vanish
+from deltafl.secagg import Stage, Step, Vanish
 from deltafl.sim.cohort.attackers import Attack, AttackingDevices, Known
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
@@ -28,18 +26,6 @@ MODEL = np.array([0.0, 0.5], dtype=np.float32)
 PREVIOUS = np.array([0.5, 0.25], dtype=np.float32)
 ETA = 4.0
 BOUND, TICK, MAX_WEIGHT = 32.0, 2.0**-16, 8192
-SESSIONS = Sessions(
-    policy=RoundPolicy(
-        **lenient.ROUNDS,
-        min_cohort=2,
-        min_threshold=2,
-        min_threshold_share=0.0,
-        colluding_rate=0.0,
-        dropout_rate=0.0,
-    ),
-    threat=ThreatModel(0.0, 0.1),
-    min_cohort=2,
-)
 
 
 def devices(kind="honest", known=None, **settings):

@@ -2,9 +2,9 @@
 
 from fractions import Fraction
 
-import lenient
 import numpy as np
 import pytest
+from lenient import SESSIONS
 
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.strategies.afl import AFL
@@ -15,9 +15,6 @@ from deltafl.fl.strategies.levels import PrivateLevels
 from deltafl.fl.strategies.masked import MaskedMean
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.strategies.q_ffl import QFFL
-from deltafl.protocol.policy import RoundPolicy
-from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import ThreatModel
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.cohort.backends.base import SampleReference
 from deltafl.sim.cohort.backends.in_process import InProcess
@@ -25,18 +22,6 @@ from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.simulated import cohort_of
 
 LENGTH = 4
-SESSIONS = Sessions(
-    policy=RoundPolicy(
-        **lenient.ROUNDS,
-        min_cohort=2,
-        min_threshold=2,
-        min_threshold_share=0.0,
-        colluding_rate=0.0,
-        dropout_rate=0.0,
-    ),
-    threat=ThreatModel(0.0, 0.1),
-    min_cohort=2,
-)
 
 
 class StandIn:

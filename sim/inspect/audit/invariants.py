@@ -175,9 +175,10 @@ def asked_again(s: Session) -> Iterator[Breach]:
 def answers(s: Session) -> Iterator[Breach]:
     """Answers to nothing, and different ones to one question, as two vectors under one mask."""
     for (kind, slot), group in s.by.items():
-        first = s.first(kind, slot)
-        asked = s.first(Kind(kind - ANSWERS), slot) if kind >= Kind.ADVERTISE else {}
-        for one in (one for one in group if not one.record.sent):
+        if kind < Kind.ADVERTISE:
+            continue
+        first, asked = s.first(kind, slot), s.first(Kind(kind - ANSWERS), slot)
+        for one in group:
             said = f"device {one.peer} sent {kind.name}{_about(slot)}"
             if asked.get(one.peer, one).record.number >= one.record.number:
                 yield Breach(f"{said}, and was not asked", [one.place], Severity.HIGH)

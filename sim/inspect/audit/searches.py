@@ -86,7 +86,7 @@ def view_of(level: Level, again: Learnt) -> SearchView | None:
             decoded = config.search_layout.decode(words.astype("u8"))
             named = {name: tuple(values.tolist()) for name, values in decoded.items()}
             answers.append(Answer(question.pivots, named))
-    if not answers:
+    if not (devices and answers):
         return None
     update = update_of(level)
     is_of_all = update is not None and tuple(update.contributors.tolist()) == devices

@@ -84,6 +84,8 @@ class Decoder:
             return replace(first, record=record)
         try:
             content = (self._of_server if record.sent else self._of_session)(record.head)
+            if content.kind is None or (content.kind < Kind.ADVERTISE) != record.sent:
+                raise DecodeError("it is a message that only the other side sends")
         except DecodeError as error:
             content = Content(None, problem=str(error))
         seen = Seen(record, content, record.head)

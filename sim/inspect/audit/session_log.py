@@ -122,7 +122,7 @@ class Session:
 
     def members(self, slot: int) -> Members | None:
         """The first set of devices that a slot was opened with; None where it is not known."""
-        told = (seen.content.members for seen in self.of(Kind.SLOT, slot) if seen.record.sent)
+        told = (seen.content.members for seen in self.of(Kind.SLOT, slot))
         return next((one for one in told if one is not None), None)
 
     def listed(self, slot: int) -> frozenset[int]:
@@ -152,7 +152,7 @@ class Session:
         self._first.setdefault(step, {}).setdefault(seen.peer, kept)
         if record.sent:
             self.told.setdefault(step, {}).setdefault(_told(seen), seen.place)
-        if record.sent and isinstance(message, RosterMessage) and not self.ids:
+        if isinstance(message, RosterMessage) and not self.ids:
             self.ids = message.roster.tolist()
             self.positions = {device: position for position, device in enumerate(self.ids)}
 

@@ -247,6 +247,14 @@ def a_cohort_of_two(edit):
     edit.touched = edit.sums(1)
 
 
+@leak("cohort.below-floor")
+def sums_over_nobody(edit):
+    edit.remove(*edit.find(1, Kind.MASKED))
+    for one in edit.sums(1):
+        nothing = replace(one.total, vector=one.total.vector * 0, contributors=())
+        edit.put(one, replace(one, total=nothing))
+
+
 class StrictStage(OneQuestionStage):
     """Sums over seven devices or none."""
 

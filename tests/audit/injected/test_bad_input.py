@@ -247,6 +247,16 @@ def test_a_roster_that_is_not_recorded_hides_nothing_else(tmp_path):
     assert {"messages.missing", "spec.answers"} <= serious(audit(tmp_path / "t.sqlite"))
 
 
+def test_a_device_that_sends_what_servers_send_does_not_make_them_liars(tmp_path):
+    edit = Edit(played(TinyStage))
+    told = edit.find(1, Kind.ROSTER)[0]
+    own = Said(1, sent=False, peer=told.peer, data=edit.envelope(told).session)
+    edit.entries.insert(edit.place(told), own)
+    write(edit.entries, tmp_path / "t.sqlite")
+    found = serious(audit(tmp_path / "t.sqlite"))
+    assert [one for one in found if one.startswith(("clear", "spec"))] == ["clear.values"]
+
+
 @pytest.mark.parametrize("at", [20, END])
 def test_a_second_closing_is_found(copy, at):
     rewritten(copy, lambda rows: rows.insert(at, rows[-1]))

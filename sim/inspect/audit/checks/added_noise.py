@@ -29,18 +29,8 @@ from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.tails import Counts, PValue, at_least
 from deltafl.sim.inspect.audit.views import place_of
-
-RULES: Final = Rules.read(
-    """\
-noise.too-little high device A18: sums have less noise than was announced
-    Devices left their noise out, or added less. The ε of the run is not what it says.
-noise.repeated high device A18: sums of several rounds have the same noise
-    The difference of two sums has none. The ε of the run is not what it says.
-"""
-)
 
 _UPDATE: Final = "noise of one update"
 _UPDATES: Final = "noise of all updates"
@@ -57,7 +47,12 @@ class AddedNoise(Check):
     """Measures the noise of every sum that is to have some."""
 
     name = "noise in sums"
-    rules = RULES
+    table = """\
+noise.too-little high device A18: sums have less noise than was announced
+    Devices left their noise out, or added less. The ε of the run is not what it says.
+noise.repeated high device A18: sums of several rounds have the same noise
+    The difference of two sums has none. The ε of the run is not what it says.
+"""
     tests = MappingProxyType({"the same noise": "noise.repeated", "noise of": "noise.too-little"})
 
     def __init__(self, premises: Premises) -> None:

@@ -10,15 +10,17 @@ from typing import Final
 from deltafl.sim.inspect.audit.check import Check
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import RoundView
 
 _SHOWN: Final = 60  # bytes
 
 
-RULES: Final = Rules.read(
-    """\
+class ValuesInClear(Check):
+    """Finds messages that do not belong to the protocol."""
+
+    name = "values in clear"
+    table = """\
 clear.by-design critical settings A15: the server sees what each device sends
     It reads every device's update, and its loss where the algorithm asks for losses.
 clear.values critical device A15: a device sent what is no message of the protocol
@@ -26,14 +28,6 @@ clear.values critical device A15: a device sent what is no message of the protoc
 messages.unreadable medium server A15: the server sent what is no message of the protocol
     Devices refuse it. It may hold a message to somebody else.
 """
-)
-
-
-class ValuesInClear(Check):
-    """Finds messages that do not belong to the protocol."""
-
-    name = "values in clear"
-    rules = RULES
     needs_messages = False
 
     def on_message(self, seen: Seen, round_: RoundView) -> Iterator[Finding]:
@@ -43,7 +37,7 @@ class ValuesInClear(Check):
         rule, party = ("messages.unreadable", "to") if record.sent else ("clear.values", "by")
         if problem:
             detail = f"{record.size} bytes sent {party} device {record.peer}, "
-            yield RULES.found(rule, f"{detail}{seen.data[:_SHOWN]!r}: {problem}", [seen.place])
+            yield self.rules.found(rule, f"{detail}{seen.data[:_SHOWN]!r}: {problem}", [seen.place])
 
     def on_end(self) -> Iterator[Finding]:
         """Of a run without masks, the server sees everything; a baseline is there to show that."""
@@ -51,7 +45,7 @@ class ValuesInClear(Check):
         if config is not None and not config.federation.is_private:
             detail = f"the run's algorithm is {config.federation.algorithm}, which has no masks"
             severity = Severity.INFO if self._premises.is_baseline else None
-            yield RULES.found("clear.by-design", detail, [Evidence()], severity)
+            yield self.rules.found("clear.by-design", detail, [Evidence()], severity)
 
     def coverage(self, tally: Tally) -> Coverage:
         """All messages, if there are any."""

@@ -13,7 +13,6 @@ from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.device_replay import LENIENT, DeviceReplay
 from deltafl.sim.inspect.audit.findings import Finding
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.session_log import Session
 from deltafl.sim.inspect.audit.views import RoundView, place_of
@@ -21,8 +20,12 @@ from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.record.truth import sources_of
 from deltafl.sim.run.algorithms import policy_of
 
-RULES = Rules.read(
-    """\
+
+class DevicesAgain(Check):
+    """Plays the devices of every round again."""
+
+    name = "the devices played again"
+    table = """\
 secrets.other critical device A7: a device's keys are not those of the secrets that it drew
     Its secrets come from elsewhere, and somebody else may know them.
 keys.unsworn high device A7: a device signed otherwise than its identity does
@@ -48,14 +51,6 @@ truth.missing high record A24: the truth file lacks rows that a simulation write
 truth.disagrees high record A24: the truth file disagrees with the record
     The truth file was changed, or is of another run: it proves nothing.
 """
-)
-
-
-class DevicesAgain(Check):
-    """Plays the devices of every round again."""
-
-    name = "the devices played again"
-    rules = RULES
     needs_truth = True
 
     def __init__(self, premises: Premises) -> None:
@@ -78,12 +73,12 @@ class DevicesAgain(Check):
             self._devices[key] = self._device(key, session, round_)
             if self._devices[key] is None:
                 detail = f"the truth has no seed of device {peer}"
-                self._found.append(RULES.found("truth.missing", detail, [seen.place]))
+                self._found.append(self.rules.found("truth.missing", detail, [seen.place]))
         if (device := self._devices.get(key)) is None:
             return
         if not seen.record.sent:
             for rule, detail in device.compare(seen.data):
-                self._found.append(RULES.found(rule, f"device {peer} {detail}", [seen.place]))
+                self._found.append(self.rules.found(rule, f"device {peer} {detail}", [seen.place]))
         elif session is not None:
             device.take(seen.data)
 
@@ -118,7 +113,7 @@ class DevicesAgain(Check):
         if end is not None and is_over and (end.truth or is_due) and end.truth != digest:
             said = f"has the digest {end.truth.hex()}" if end.truth else "has no digest"
             detail = f"the record {said} of the truth, which has {digest.hex()}"
-            yield RULES.found("truth.disagrees", detail, [place_of(end)])
+            yield self.rules.found("truth.disagrees", detail, [place_of(end)])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds of which there are seeds."""

@@ -35,23 +35,9 @@ from deltafl.sim.inspect.audit.randomness.polynomials import (
     packed,
 )
 from deltafl.sim.inspect.audit.randomness.strings import Block, Rows, Strings, as_rows
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.session_log import Session
 from deltafl.sim.inspect.audit.views import RoundView, place_of
-
-RULES: Final = Rules.read(
-    """\
-fields.not-random critical device A7: a field or a secret that should be random is not
-    It may hold a value in clear, or be known to others. Of boxes, the server reads the shares.
-secrets.guessed critical device A7: a secret can be guessed
-    Anybody computes masks, opens boxes, signs in a device's name, or reads what was committed to.
-shares.reveal critical device A2: fewer shares than the threshold reveal a secret
-    A few devices that collude, or a single share, are enough to remove a device's masks.
-shares.unfitting medium device A22: a share does not lie on the polynomial of the others
-    A device dealt or returned a false share, or something else; the record cannot tell which.
-"""
-)
 
 MAX_NUMBERS: Final = 1 << 23
 """Of slots with more coefficients and shares, only as many secrets' polynomials are computed whole.
@@ -75,7 +61,16 @@ class RandomFields(Check):
     """Tests the strings of messages that should look random, and tries guesses for secrets."""
 
     name = "random fields and secrets"
-    rules = RULES
+    table = """\
+fields.not-random critical device A7: a field or a secret that should be random is not
+    It may hold a value in clear, or be known to others. Of boxes, the server reads the shares.
+secrets.guessed critical device A7: a secret can be guessed
+    Anybody computes masks, opens boxes, signs in a device's name, or reads what was committed to.
+shares.reveal critical device A2: fewer shares than the threshold reveal a secret
+    A few devices that collude, or a single share, are enough to remove a device's masks.
+shares.unfitting medium device A22: a share does not lie on the polynomial of the others
+    A device dealt or returned a false share, or something else; the record cannot tell which.
+"""
     tests = MappingProxyType({_FIELDS: "fields.not-random", _SHARES: "shares.reveal"})
 
     def __init__(self, premises: Premises) -> None:
@@ -236,7 +231,7 @@ class RandomFields(Check):
             place = next(iter(came.values())).place
             self._secrets += 1
             if len(points) > threshold and beyond(points, shares, threshold).any():
-                yield RULES.found("shares.unfitting", f"a share of {whose}", [place])
+                yield self.rules.found("shares.unfitting", f"a share of {whose}", [place])
             last = packed(beyond(points[:threshold], shares[:threshold], threshold - 1))
             self._leading.add("leading coefficients", Block(whose, last, place))
             numbers += threshold * (threshold + len(points)) * shamir.NUM_LIMBS
@@ -247,4 +242,4 @@ class RandomFields(Check):
 
 
 def _found(what: str, place: Evidence, how: str) -> Finding:
-    return RULES.found("secrets.guessed", f"{what}: the secret is {how}", [place])
+    return RandomFields.rules.found("secrets.guessed", f"{what}: the secret is {how}", [place])

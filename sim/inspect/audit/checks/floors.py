@@ -3,20 +3,22 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import PeerError
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.searches import tail_of, update_of
 from deltafl.sim.inspect.audit.session_log import Level, Session
 from deltafl.sim.inspect.audit.views import place_of
 
-RULES: Final = Rules.read(
-    """\
+
+class Floors(Check):
+    """Compares parameters with the policy, and every released sum with its floor."""
+
+    name = "floors and parameters"
+    table = """\
 cohort.below-floor high settings A4: a sum was released over fewer devices than the floor
     Each device hides only among the devices in the sum.
 parameters.below-policy high settings A19: the parameters of a session fall short of the policy
@@ -28,14 +30,6 @@ policy.looser low settings A14: devices accept more than they usually do
 sums.small-tail high settings A19: few devices passed the filter
     The sum of updates covers only these few devices. If there is only one, the sum is its update.
 """
-)
-
-
-class Floors(Check):
-    """Compares parameters with the policy, and every released sum with its floor."""
-
-    name = "floors and parameters"
-    rules = RULES
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
@@ -47,7 +41,7 @@ class Floors(Check):
         for session in over.view.sessions.values():
             if self._looser:
                 detail = f"they accept {', '.join(self._looser)}"
-                yield RULES.found("policy.looser", detail, [session.place])
+                yield self.rules.found("policy.looser", detail, [session.place])
                 self._looser = ()
             yield from _below_policy(session, expected.policy)
             for level in session.by_level():
@@ -57,7 +51,7 @@ class Floors(Check):
             count = len(released.contributors)
             if count < floor:
                 detail = f"slot {released.slot}: a sum over {count} devices; the floor is {floor}"
-                yield RULES.found("cohort.below-floor", detail, [place_of(released)])
+                yield self.rules.found("cohort.below-floor", detail, [place_of(released)])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that have messages."""
@@ -80,7 +74,7 @@ def _below_policy(session: Session, policy: RoundPolicy) -> Iterator[Finding]:
         except PeerError as error:
             found.setdefault(str(error), rule)
     for reason, rule in found.items():
-        yield RULES.found(rule, reason, [session.place])
+        yield Floors.rules.found(rule, reason, [session.place])
 
 
 def _small_tail(level: Level, policy: RoundPolicy) -> Iterator[Finding]:
@@ -91,4 +85,4 @@ def _small_tail(level: Level, policy: RoundPolicy) -> Iterator[Finding]:
         detail = f"devices that passed the filter: {tail.count} of {len(update.contributors)}; the "
         detail += f"floor is {fewest}, those that may collude among them"
         severity = Severity.CRITICAL if tail.count == 1 else None
-        yield RULES.found("sums.small-tail", detail, [place_of(update)], severity)
+        yield Floors.rules.found("sums.small-tail", detail, [place_of(update)], severity)

@@ -1,7 +1,6 @@
 """Does a second computation, which shares no code with server and devices, come to the same?"""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 import numpy as np
 
@@ -9,27 +8,22 @@ from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.second_opinion import Opinion, digest_of
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.session_log import Session
 from deltafl.sim.inspect.audit.truth_rounds import input_of
 from deltafl.sim.inspect.audit.views import RoundView, place_of
 
-RULES: Final = Rules.read(
-    """\
-independent.differs high server A17: a second computation comes to something else
-    Either the record is not what happened, or server and devices share a fault, which playing them
-    again repeats.
-"""
-)
-
 
 class Independent(Check):
     """Computes sums, lists and graphs once more, by the plain code of the test vectors."""
 
     name = "a second opinion"
-    rules = RULES
+    table = """\
+independent.differs high server A17: a second computation comes to something else
+    Either the record is not what happened, or server and devices share a fault, which playing them
+    again repeats.
+"""
     needs_asking = True
 
     def __init__(self, premises: Premises) -> None:
@@ -48,7 +42,7 @@ class Independent(Check):
             own = {one.device: one.seed for one in seeds if one.tag == tag}
             self._opinions[tag] = Opinion(session.params, own)
         for detail, place in self._opinions[tag].take(seen):
-            yield RULES.found("independent.differs", detail, [place])
+            yield self.rules.found("independent.differs", detail, [place])
 
     def on_round(self, over: RoundOver) -> Iterable[Finding]:
         """Compute its sums, and what devices put into them."""
@@ -62,13 +56,13 @@ class Independent(Check):
                 self._computed += total is not None
                 if total is not None and digest_of(total) != record.sha256:
                     detail = f"the sum of slot {slot} is another one"
-                    yield RULES.found("independent.differs", detail, [place])
+                    yield self.rules.found("independent.differs", detail, [place])
                 for device, words in opinion.inputs(slot):
                     expected = _expected(over.view, session, slot, device)
                     self._inputs += expected is not None
                     if expected is not None and not np.array_equal(expected, words):
                         detail = f"device {device} masked something else in slot {slot}"
-                        yield RULES.found("independent.differs", detail, [place])
+                        yield self.rules.found("independent.differs", detail, [place])
         self._opinions.clear()
 
     def coverage(self, tally: Tally) -> Coverage:

@@ -1,7 +1,6 @@
 """Does what passed keep to the specification, whatever machines it was made by?"""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from deltafl.sim.inspect.audit import invariants, over_sessions
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
@@ -9,13 +8,16 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.invariants import Breach
 from deltafl.sim.inspect.audit.over_sessions import Past
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import INTERRUPTED, Record, Resumed
 
-RULES: Final = Rules.read(
-    """\
+
+class Invariants(Check):
+    """Looks at the sessions of every round, one by one and together."""
+
+    name = "what the specification demands"
+    table = """\
 spec.told-apart high server A1: devices were told different things
     Devices that were told different models, cohorts or questions can be isolated from one another.
 spec.asked-again high server A20: something was asked again, or in another order than that of slots
@@ -51,14 +53,6 @@ keys.reused high device A6: a key or a secret was used twice
 keys.identity-changed high device A3: a device's identity key changed between sessions
     Somebody else may have spoken for the device since then.
 """
-)
-
-
-class Invariants(Check):
-    """Looks at the sessions of every round, one by one and together."""
-
-    name = "what the specification demands"
-    rules = RULES
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
@@ -101,4 +95,6 @@ class Invariants(Check):
 
 def _found(sections: str, rule: str, breaches: Iterable[Breach]) -> Iterator[Finding]:
     for one in breaches:
-        yield RULES.found(rule, f"{one.detail} (spec, {sections})", one.places, one.severity)
+        yield Invariants.rules.found(
+            rule, f"{one.detail} (spec, {sections})", one.places, one.severity
+        )

@@ -29,21 +29,9 @@ from deltafl.sim.inspect.audit.randomness.words import (
     small_sums,
     without_known_masks,
 )
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.tails import Counts
 from deltafl.sim.inspect.audit.views import RoundView
-
-RULES: Final = Rules.read(
-    """\
-masks.biased high device A7: masked bytes are not uniform
-    The masks do not hide all of the inputs.
-masks.reused critical device A6: masks were used twice
-    The difference of two masked vectors is the difference of their inputs.
-masks.missing critical device A7: vectors lack the masks that devices share with one another
-    The server removes all other masks with the sum: it reads these vectors, or sums of a few.
-"""
-)
 
 _BIASED: Final = "masked: "
 _REUSED: Final = "reused: "
@@ -63,7 +51,14 @@ class MaskedBytes(Check):
     """Tests masked vectors; the budget decides what is found."""
 
     name = "masked bytes"
-    rules = RULES
+    table = """\
+masks.biased high device A7: masked bytes are not uniform
+    The masks do not hide all of the inputs.
+masks.reused critical device A6: masks were used twice
+    The difference of two masked vectors is the difference of their inputs.
+masks.missing critical device A7: vectors lack the masks that devices share with one another
+    The server removes all other masks with the sum: it reads these vectors, or sums of a few.
+"""
     tests = MappingProxyType(
         {_REUSED: "masks.reused", _BIASED: "masks.biased", _LEFT: "masks.missing"}
     )

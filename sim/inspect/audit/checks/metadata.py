@@ -20,7 +20,6 @@ from deltafl.sim.inspect.audit.arrival import Orders
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.session_log import ANSWERS, Session
 from deltafl.sim.inspect.audit.tails import Floats, PValue
@@ -31,18 +30,6 @@ _ANSWERS: Final = "missing answers and filter"
 _VALUES: Final = "order of answers and values"
 _FAILS: Final = "failure to pass"
 
-RULES: Final = Rules.read(
-    """\
-metadata.order medium device A16: the order of answers depends on which devices passed the filter
-    A device that answers late has trained, and so has passed.
-metadata.order-of-values medium device A16: answers come in the order of devices' losses or weights
-    The server reads the order, and so much of what it should only learn as sums.
-metadata.answers medium device A16: which devices answer depends on which devices passed the filter
-    A missing answer tells whether the device passed.
-"""
-)
-
-
 _Values = Mapping[str, Mapping[int, float]]
 """Values of a round's devices, by name and device."""
 
@@ -51,7 +38,14 @@ class Metadata(Check):
     """Compares order and presence of answers with the devices' values."""
 
     name = "metadata"
-    rules = RULES
+    table = """\
+metadata.order medium device A16: the order of answers depends on which devices passed the filter
+    A device that answers late has trained, and so has passed.
+metadata.order-of-values medium device A16: answers come in the order of devices' losses or weights
+    The server reads the order, and so much of what it should only learn as sums.
+metadata.answers medium device A16: which devices answer depends on which devices passed the filter
+    A missing answer tells whether the device passed.
+"""
     needs_truth = True
     tests = MappingProxyType(
         {

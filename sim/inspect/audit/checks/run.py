@@ -10,7 +10,6 @@ from deltafl.sim.inspect.audit.check import Check, Premises
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.files import unchecked_files
 from deltafl.sim.inspect.audit.findings import Finding
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.run_replay import RunReplay, Unplayable
 from deltafl.sim.record.record import SUMMARY
 from deltafl.sim.record.record import Record as RunRecord
@@ -21,8 +20,12 @@ _UNFIT: Final = (UserError, SecAggError, ProtocolError, ValueError)
 
 _DAMAGED: Final = "the record is damaged"
 
-RULES = Rules.read(
-    """\
+
+class RunAgain(Check):
+    """Plays the run again, once its rounds have been."""
+
+    name = "the run played again"
+    table = """\
 record.disagrees high record A24: what the run says of itself does not fit together
     The run's results do not follow from what its server received, or from each other.
 answers.vanished high server A24: a device is said to be silent, and by the settings it answers
@@ -40,14 +43,6 @@ model.first-differs high server A8: the first model is not the one that the sett
 model.unfounded high server A8: a model does not follow from the round before
     The server made it up, unless it uses an optimiser that the audit was not told about.
 """
-)
-
-
-class RunAgain(Check):
-    """Plays the run again, once its rounds have been."""
-
-    name = "the run played again"
-    rules = RULES
     needs_messages = False
 
     def __init__(self, premises: Premises) -> None:
@@ -85,7 +80,7 @@ class RunAgain(Check):
         except _UNFIT as error:
             replay.depart("record.disagrees", str(error))
         for rule, detail, place in replay.departures:
-            yield RULES.found(rule, detail, [place])
+            yield self.rules.found(rule, detail, [place])
 
     def unchecked(self) -> Iterator[str]:
         """What of the run, and which files, were compared with nothing."""

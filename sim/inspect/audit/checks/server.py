@@ -6,13 +6,16 @@ from deltafl.sim.inspect.audit.check import Check, Premises
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts
 from deltafl.sim.inspect.audit.findings import Evidence, Finding
-from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import Message, Record, Sum
 
-RULES = Rules.read(
-    """\
+
+class ServerAgain(Check):
+    """Plays the server of every round again."""
+
+    name = "the server played again"
+    table = """\
 messages.missing high server A24: a message was due, and was not sent
     The server chose whom it asks, or the answer was taken out of the record.
 messages.untimely medium server A20: a message was sent out of turn
@@ -64,14 +67,6 @@ sums.unrecorded high server A24: the server could compute a sum that is not in t
 round.given-up high server A20: the reason for giving a round up does not follow from its messages
     A server that gives rounds up at will gets the earlier sums for nothing.
 """
-)
-
-
-class ServerAgain(Check):
-    """Plays the server of every round again."""
-
-    name = "the server played again"
-    rules = RULES
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
@@ -93,7 +88,7 @@ class ServerAgain(Check):
     def _take(self, record: Record, data: bytes = b"") -> Iterator[Finding]:
         place = Evidence(getattr(record, "round", None), record.number)
         for rule, detail, *places in self._again.take(record, data):
-            yield RULES.found(rule, detail, places or [place])
+            yield self.rules.found(rule, detail, places or [place])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Rounds that were played to their end."""
