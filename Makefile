@@ -39,8 +39,8 @@ test: $(TO_TEST)
 test-all: test
 	$(BIN)/pytest -m slow
 
-# what the site shows of the code comes from the docstrings, so every warning is an error
-SITE = $(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky --jobs auto --quiet docs
+# what the site shows comes from the code, so every page is read each time, and every warning is an error
+SITE = $(BIN)/sphinx-build --fresh-env --fail-on-warning --keep-going --nitpicky --jobs auto --quiet docs
 docs: $(TO_WRITE)
 	$(SITE) build/docs
 	@echo "open build/docs/index.html"
