@@ -1,114 +1,103 @@
-"""X25519 key pairs and agreement (RFC 7748), HKDF-SHA256 (RFC 5869), and boxes for shares.
+"""X-Wing key pairs, boxes sealed to them by HPKE (RFC 9180), and HKDF-SHA256 (RFC 5869).
 
-Boxes are sealed with XChaCha20-Poly1305, under one key per direction. The key is bound to the
-session, the direction and both public keys. The box also authenticates session, sender and
-recipient, so it does not open in any other session or for another pair.
+X-Wing joins ML-KEM-768 (FIPS 203) and X25519 (RFC 7748): what was recorded stays closed unless both
+are broken. Whoever has a public key can seal a box to it, so a box says nothing about its sender;
+what two devices derive from each other's boxes does (see `deltafl.secagg.links`).
 
 Spec: §2.2, §2.3, §2.5.
 """
 
 import hmac
 from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import shake_256
 from typing import Final, NewType
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from nacl.bindings import (
-    crypto_aead_xchacha20poly1305_ietf_decrypt,
-    crypto_aead_xchacha20poly1305_ietf_encrypt,
+from cryptography.hazmat.primitives.hpke import (
+    AEAD,
+    KDF,
+    KEM,
+    MLKEM768X25519PrivateKey,
+    MLKEM768X25519PublicKey,
+    Suite,
 )
-from nacl.exceptions import CryptoError
 
-from deltafl.secagg import labels
-from deltafl.secagg.errors import PeerError, Refusal
-from deltafl.secagg.labels import Label
 from deltafl.secagg.randomness import Randomness
 
 PublicKey = NewType("PublicKey", bytes)
 
-KEY_SIZE: Final = 32
-NONCE_SIZE: Final = 24
-_TAG_SIZE: Final = 16
-OVERHEAD: Final = NONCE_SIZE + _TAG_SIZE
-"""By how much a box is longer than what is in it."""
-
-_PRIME: Final = 2**255 - 19
-_TOP: Final = 0x7F  # a key with a smaller last byte is already a number below the prime
-# u-coordinates of the points whose order divides 8 on the curve and its twist. Everybody knows the
-# result of an agreement with one. RFC 7748 section 6.1, RFC 7748 errata, cr.yp.to/ecdh.html.
-_LOW_ORDER: Final = frozenset(
-    {
-        0,
-        1,
-        _PRIME - 1,
-        325606250916557431795983626356110631294008115727848805560023387167927233504,
-        39382357235489614581723060781553021112529911719440698176882885853963445705823,
-    }
-)
-_LOW_ORDER_KEYS: Final = frozenset(number.to_bytes(KEY_SIZE, "little") for number in _LOW_ORDER)
+SECRET_SIZE: Final = 32
+_KEM_SIZE: Final = 1184
+KEY_SIZE: Final = _KEM_SIZE + 32
+OVERHEAD: Final = 1120 + 16
+"""By how much a box is longer than what is in it: what is encapsulated, and the tag."""
+_KEM_SEED: Final = 64
+_SUITE: Final = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPair:
-    """An X25519 key pair.
+class Recipient:
+    """An X-Wing key pair: what boxes are sealed to.
 
     Attributes:
-        secret: 32 bytes; never printed.
-        public: 32 bytes.
+        public: 1,216 bytes: the ML-KEM-768 key, then the X25519 key.
     """
 
-    secret: bytes = field(repr=False)
     public: PublicKey
-    _private: X25519PrivateKey = field(repr=False, compare=False)
+    _private: MLKEM768X25519PrivateKey = field(repr=False, compare=False)
 
-    def agree(self, public: bytes) -> bytes:
-        """The shared X25519 secret, 32 bytes; key material for `extract`, not a key.
-
-        Callers refuse keys of low order (`is_low_order`) on arrival. This is a second check.
-
-        Raises:
-            PeerError: the secret is all zeros, so anybody could compute it (RFC 7748, section 6.1).
-        """
+    def open(self, box: bytes, info: bytes) -> bytes | None:
+        """What is in a box that was sealed to this key under `info`; None if it does not open."""
         try:
-            return self._private.exchange(X25519PublicKey.from_public_bytes(public))
-        except ValueError:
-            raise PeerError(Refusal.BAD_KEY, "an agreement whose result is all zeros") from None
+            return _SUITE.decrypt(box, self._private, info=info)
+        except (InvalidTag, ValueError):
+            return None
 
 
-def generate(randomness: Randomness) -> KeyPair:
+def recipient(secret: bytes) -> Recipient:
+    """The key pair of a 32-byte secret, expanded as X-Wing does. Spec: §2.3."""
+    expanded = shake_256(secret).digest(_KEM_SEED + 32)
+    kem = MLKEM768PrivateKey.from_seed_bytes(expanded[:_KEM_SEED])
+    curve = X25519PrivateKey.from_private_bytes(expanded[_KEM_SEED:])
+    public = kem.public_key().public_bytes_raw() + curve.public_key().public_bytes_raw()
+    return Recipient(PublicKey(public), MLKEM768X25519PrivateKey(kem, curve))
+
+
+def generate(randomness: Randomness) -> Recipient:
     """Draw a key pair; takes 32 bytes of randomness."""
-    return key_pair(randomness(KEY_SIZE))
+    return recipient(randomness(SECRET_SIZE))
 
 
-def key_pair(secret: bytes) -> KeyPair:
-    """The key pair of a 32-byte secret."""
-    private = X25519PrivateKey.from_private_bytes(secret)
-    return KeyPair(secret, PublicKey(private.public_key().public_bytes_raw()), private)
+def is_key(public: bytes) -> bool:
+    """Whether a box can be sealed to a public key, of any size. Spec: §2.3."""
+    try:
+        _SUITE.encrypt(b"", _loaded(public))
+    except ValueError:  # coefficients that are not reduced, or an X25519 key of low order
+        return False
+    return len(public) == KEY_SIZE
 
 
-def coordinate(public: bytes) -> int:
-    """The u-coordinate that a 32-byte public key encodes; several encodings may share one.
+def seal(content: bytes, public: PublicKey, info: bytes) -> bytes:
+    """A box for the owner of a key; `OVERHEAD` bytes longer than its content.
 
-    Spec: §2.3.
+    The encapsulation's randomness is the operating system's: the library takes no other.
+
+    Args:
+        content: Any bytes.
+        public: A key that `is_key` accepts.
+        info: What the box is bound to.
     """
-    return (int.from_bytes(public, "little") & ((1 << 255) - 1)) % _PRIME
+    return _SUITE.encrypt(content, _loaded(public), info=info)
 
 
-def canonical(public: bytes) -> bytes:
-    """The canonical encoding, below the prime, of a 32-byte public key. Spec: §2.3."""
-    if public[-1] < _TOP:
-        return public
-    return coordinate(public).to_bytes(KEY_SIZE, "little")
-
-
-def is_low_order(public: bytes) -> bool:
-    """Whether a 32-byte public key, canonical or not, would make every agreement the same.
-
-    Spec: §2.3.
-
-    >>> is_low_order(bytes(32)), is_low_order((9).to_bytes(32, "little"))
-    (True, False)
-    """
-    return canonical(public) in _LOW_ORDER_KEYS
+@lru_cache(maxsize=1 << 10)
+def _loaded(public: bytes) -> MLKEM768X25519PublicKey:
+    kem = MLKEM768PublicKey.from_public_bytes(public[:_KEM_SIZE])
+    curve = X25519PublicKey.from_public_bytes(public[_KEM_SIZE:])
+    return MLKEM768X25519PublicKey(kem, curve)
 
 
 def derive(material: bytes, *, salt: bytes, info: bytes) -> bytes:
@@ -127,44 +116,3 @@ def extract(material: bytes, *, salt: bytes) -> bytes:
 def expand(secret: bytes, info: bytes) -> bytes:
     """The second half of HKDF-SHA256: a key of 32 bytes, one block. Spec: §2.2."""
     return hmac.digest(secret, info + b"\x01", "sha256")
-
-
-class SealedChannel:
-    """Seals boxes for one neighbour, and opens boxes from it, in one session.
-
-    Args:
-        secret: What both ends expand keys from; 32 bytes (see `deltafl.secagg.masks.Link`).
-        own: The device's sealing key.
-        peer: The neighbour's.
-        own_position: The device's position.
-        peer_position: The neighbour's.
-    """
-
-    __slots__ = ("_inward", "_inward_label", "_outward", "_outward_label")
-
-    def __init__(
-        self, secret: bytes, own: bytes, peer: bytes, own_position: int, peer_position: int
-    ) -> None:
-        self._outward_label = labels.pack(Label.SEALING, own_position, peer_position, own, peer)
-        self._inward_label = labels.pack(Label.SEALING, peer_position, own_position, peer, own)
-        self._outward = expand(secret, self._outward_label)
-        self._inward = expand(secret, self._inward_label)
-
-    def seal(self, plaintext: bytes, randomness: Randomness) -> bytes:
-        """A box for the neighbour: nonce, ciphertext, tag; 40 bytes longer than the plaintext."""
-        nonce = randomness(NONCE_SIZE)
-        return nonce + crypto_aead_xchacha20poly1305_ietf_encrypt(
-            plaintext, self._outward_label, nonce, self._outward
-        )
-
-    def open(self, box: bytes) -> bytes | None:
-        """The plaintext of the neighbour's box; None if the box is not authentic."""
-        if len(box) < OVERHEAD:
-            return None
-        nonce, sealed = box[:NONCE_SIZE], box[NONCE_SIZE:]
-        try:
-            return crypto_aead_xchacha20poly1305_ietf_decrypt(
-                sealed, self._inward_label, nonce, self._inward
-            )
-        except CryptoError:
-            return None

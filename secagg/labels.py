@@ -12,7 +12,7 @@ from enum import Enum, unique
 from hashlib import sha256
 from typing import Final
 
-VERSION: Final = 3
+VERSION: Final = 4
 _PREFIX: Final = b"deltafl/secagg/v%d/" % VERSION
 
 
@@ -22,14 +22,19 @@ class Label(bytes, Enum):
 
     PARAMETERS = _PREFIX + b"session parameters"
     SESSION = _PREFIX + b"session id"
-    SEALING = _PREFIX + b"share sealing key"
+    BOX = _PREFIX + b"box of shares"
+    LINK = _PREFIX + b"link"
+    LINK_TAG = _PREFIX + b"link tag"
+    LINK_KEY = _PREFIX + b"link key"
+    KEY_DIGEST = _PREFIX + b"link key digest"
+    DEPOSIT = _PREFIX + b"deposited key"
     SEED_COMMITMENT = _PREFIX + b"self-mask seed commitment"
+    RECOVERY_COMMITMENT = _PREFIX + b"recovery key commitment"
     SELF_MASK = _PREFIX + b"self mask"
     PAIRWISE_MASK = _PREFIX + b"pairwise mask"
     WHOLE_MASK = _PREFIX + b"pairwise mask of a whole slot"
     ADVERTISEMENT = _PREFIX + b"key advertisement"
     SURVIVORS = _PREFIX + b"survivors of a slot"
-    MEMBERS = _PREFIX + b"members of a whole slot"
     COMMITTED = _PREFIX + b"committed vector"
     PROOF = _PREFIX + b"proof of one of several cases"
     PROOF_NUMBERS = _PREFIX + b"numbers drawn for a proof"

@@ -6,14 +6,13 @@ on. If devices were shown different values, their masks do not cancel, and the s
 This defeats the model inconsistency attack (Pasquini, Francati, Ateniese, CCS 2022) and its
 counterpart, in which the server shows each device a different threshold.
 
-In a slot that may lose devices, two devices share a mask through key pairs that were drawn for that
-slot, because one of the two secrets may have to be rebuilt. In a whole slot nothing is rebuilt. The
-mask comes from the agreement that also seals the boxes, and is bound to the slot's members as well.
+Two devices share a mask through the key that their link gives for the slot. In a whole slot, it is
+bound to the slot's members as well.
 
 Spec: §5.2, §5.3, §5.4, §5.7, §14.5, §14.10.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ import numpy as np
 from deltafl.secagg import keys, labels
 from deltafl.secagg.errors import UsageError
 from deltafl.secagg.graph import Members
-from deltafl.secagg.keys import KeyPair, PublicKey
 from deltafl.secagg.labels import Label
 from deltafl.secagg.params import SessionId, SessionParams
 
@@ -32,7 +30,7 @@ class PairSecret(NamedTuple):
 
     Attributes:
         peer: The peer's position.
-        secret: From `keys.extract`; 32 bytes.
+        secret: The key of their link for the slot; 32 bytes.
         info: Everything that the mask is bound to.
     """
 
@@ -81,80 +79,29 @@ class SlotContext:
         info = labels.pack(Label.SELF_MASK, self.info)
         return keys.derive(seed, salt=self.session_id, info=info)
 
-    def pair_secrets(
-        self, own: KeyPair, peers: Sequence[int], public: Sequence[bytes]
-    ) -> list[PairSecret]:
-        """What the masks of a slot that is not whole come from, for some peers of a device.
+    def tolerant(self, of_peers: Mapping[int, bytes]) -> list[PairSecret]:
+        """What the masks of a tolerant slot come from.
 
         Spec: §5.4.
 
         Args:
-            own: The device's key pair for the slot.
-            peers: The peers' positions.
-            public: Their public keys for the slot, in the same order, none of low order.
+            of_peers: The keys of a device's links for the slot, by the peer's position.
         """
-        label = labels.pack(Label.PAIRWISE_MASK, self.info)
-        # All agreements first, then all derivations: if they alternated, the code of each would
-        # evict the other's from the processor's caches, which costs a third more.
-        shared = [own.agree(key) for key in public]
-        return [
-            PairSecret(
-                peer,
-                keys.extract(secret, salt=self.session_id),
-                label + _sorted(own.public, key),
-            )
-            for peer, secret, key in zip(peers, shared, public, strict=True)
-        ]
+        info = labels.pack(Label.PAIRWISE_MASK, self.info)
+        return [PairSecret(peer, key, info) for peer, key in of_peers.items()]
 
-    def whole_slot_info(self, members: Members) -> bytes:
-        """What the masks of a whole slot are bound to, besides the keys of the pair.
+    def whole(self, of_peers: Mapping[int, bytes], members: Members) -> list[PairSecret]:
+        """What the masks of a whole slot come from, among the devices that it is summed over.
 
         Spec: §5.7.
 
         Args:
-            members: The devices that the slot is summed over, over the roster.
+            of_peers: As for `tolerant`.
+            members: The devices, over the roster.
         """
         bits = np.packbits(members, bitorder="little").tobytes()
-        return labels.pack(Label.WHOLE_MASK, self.info, len(members), bits)
-
-
-class Link(NamedTuple):
-    """A device's agreement with one neighbour, for boxes and for the masks of whole slots.
-
-    Spec: §2.5, §5.7.
-
-    Attributes:
-        peer: The neighbour's position.
-        secret: From `keys.extract`, salted with the session id; 32 bytes. It is never shared.
-        pair: Both sealing keys, the smaller first.
-    """
-
-    peer: int
-    secret: bytes
-    pair: bytes
-
-    def __repr__(self) -> str:
-        return f"Link(peer={self.peer})"
-
-    @classmethod
-    def between(cls, own: KeyPair, peer: int, theirs: PublicKey, session_id: SessionId) -> "Link":
-        """The link to a neighbour.
-
-        Args:
-            own: The device's sealing key pair.
-            peer: The neighbour's position.
-            theirs: Its sealing key.
-            session_id: 32 bytes.
-
-        Raises:
-            PeerError: the agreement gives all zeros.
-        """
-        secret = keys.extract(own.agree(theirs), salt=session_id)
-        return cls(peer, secret, _sorted(own.public, theirs))
-
-    def whole(self, info: bytes) -> PairSecret:
-        """What the mask of a whole slot comes from; `info` is `SlotContext.whole_slot_info`."""
-        return PairSecret(self.peer, self.secret, info + self.pair)
+        info = labels.pack(Label.WHOLE_MASK, self.info, len(members), bits)
+        return [PairSecret(peer, key, info) for peer, key in of_peers.items()]
 
 
 def seed_commitment(session_id: SessionId, slot: int, position: int, seed: bytes) -> bytes:
@@ -162,10 +109,11 @@ def seed_commitment(session_id: SessionId, slot: int, position: int, seed: bytes
     return labels.digest(Label.SEED_COMMITMENT, session_id, slot, position, seed)
 
 
+def recovery_commitment(session_id: SessionId, slot: int, position: int, key: bytes) -> bytes:
+    """A device's commitment to its recovery key of a slot; 32 bytes. Spec: §5.6."""
+    return labels.digest(Label.RECOVERY_COMMITMENT, session_id, slot, position, key)
+
+
 def subtracts(own_position: int, peer_position: int) -> bool:
     """Whether a device subtracts the mask it shares with a peer; the peer adds it. Spec: §5.4."""
     return own_position > peer_position
-
-
-def _sorted(one: bytes, other: bytes) -> bytes:
-    return min(one, other) + max(one, other)

@@ -2,8 +2,7 @@
 
 Devices are named by their position in the roster, which is sorted by id; sets of devices are
 boolean arrays over the roster. Every message carries the session's tag, so that a delayed message
-of an earlier session is recognised and ignored. Signatures and the consistency round exist only in
-signed sessions.
+of an earlier session is recognised and ignored.
 
 The server's messages to many devices are each written only when it is read (`Letters`). Deliveries
 to a thousand devices of a complete graph take more than a hundred megabytes in total. A server that
@@ -33,7 +32,7 @@ class ShareKind(IntEnum):
     """Which of a peer's two secrets of a slot a share belongs to; a device never reveals both."""
 
     SEED = 0
-    KEY = 1
+    RECOVERY = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +57,13 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class AdvertiseKeys:
-    """Device: its public keys.
+    """Device: the key that boxes for it are sealed to, and its credential.
 
     Spec: §8.7.
-
-    Attributes:
-        sealing_key: For the boxes of shares.
-        mask_keys: One for each tolerant slot.
-        credential: In signed sessions.
     """
 
-    sealing_key: PublicKey
-    mask_keys: tuple[PublicKey, ...]
-    credential: Credential | None = None
+    key: PublicKey
+    credential: Credential
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,13 +83,14 @@ class RosterMessage:
 
 @dataclass(frozen=True, slots=True)
 class ShareKeys:
-    """Device: sealed shares for each neighbour, and commitments to its self-mask seeds.
+    """Device: a box for each neighbour, and commitments to the secrets that it has shared in them.
 
     Spec: §8.8.
 
     Attributes:
-        commitments: 32 bytes for each tolerant slot.
-        boxes: Sealed shares by the recipient's roster position.
+        commitments: For each tolerant slot, one to the seed and one to the recovery key; 32 bytes
+            each.
+        boxes: Half of the link and shares, by the recipient's roster position.
     """
 
     commitments: tuple[bytes, ...]
@@ -111,7 +105,7 @@ class ShareDelivery:
 
     Attributes:
         members: Over the roster.
-        boxes: Sealed shares by the sender's roster position.
+        boxes: Half of the link and shares, by the sender's roster position.
     """
 
     members: Members
@@ -120,15 +114,16 @@ class ShareDelivery:
 
 @dataclass(frozen=True, slots=True)
 class ShareReceipt:
-    """Device: it received its boxes.
+    """Device: what it makes of its links.
 
     Spec: §8.9.
 
     Attributes:
-        refused: Roster positions of senders whose box held no shares, ascending.
+        links: By the roster position of each neighbour whose box it could read: the tag to show
+            it, and for each tolerant slot the digest of their key and the key, hidden.
     """
 
-    refused: tuple[int, ...]
+    links: Mapping[int, bytes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,14 +135,12 @@ class OpenSlot:
     Attributes:
         slot: Index into the session's slots.
         members: Over the roster.
-        signatures: For a whole slot of a signed session, if the devices have not agreed on these
-            members before: by roster position, signatures of this list by t or more of the
-            recipient and its neighbours.
+        tags: With the first slot: by roster position, what the recipient's neighbours show it.
     """
 
     slot: int
     members: Members
-    signatures: Mapping[int, bytes] = field(default_factory=dict)
+    tags: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +165,7 @@ class MaskedInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConsistencyCheck:
-    """Server: a list of devices for each device to sign.
-
-    It names the devices whose masked vectors arrived; or, before a whole slot, if nothing has been
-    agreed on yet, the devices that are to take part.
+    """Server: the devices whose masked vectors arrived, for each device to sign.
 
     Spec: §8.5.
 
@@ -207,20 +197,20 @@ class ConsistencySignature:
 class UnmaskRequest:
     """Server: the devices whose masked vectors arrived.
 
-    It asks for shares of the survivors' seeds, and of the mask keys of the slot's other devices.
+    It asks for shares of the survivors' seeds, and of the recovery keys of the slot's others.
 
     Spec: §8.6.
 
     Attributes:
         slot: Index into the session's slots.
         survivors: Over the roster.
-        signatures: In signed sessions, by roster position, the signatures of exactly this list by
-            t or more of the recipient and its neighbours.
+        signatures: By roster position, the signatures of exactly this list by t or more of the
+            recipient and its neighbours.
     """
 
     slot: int
     survivors: Members
-    signatures: Mapping[int, bytes] = field(default_factory=dict)
+    signatures: Mapping[int, bytes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

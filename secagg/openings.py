@@ -70,7 +70,7 @@ class Commitment:
     Attributes:
         context: The slot.
         position: The device's, in the roster.
-        signer: Its identity and sealing key.
+        signer: The device.
         point: 32 bytes, of any source.
     """
 
@@ -86,7 +86,7 @@ class Commitment:
             self.context.info,
             self.position,
             self.signer.identity,
-            self.signer.sealing_key,
+            self.signer.key,
             self.point,
         )
 
@@ -98,12 +98,12 @@ Check = Callable[[Commitment, bytes], bool]
 """Whether such a proof holds; never raises."""
 
 
-def statement(context: SlotContext, commitment: bytes, sealing_key: bytes) -> bytes:
-    """What a device signs with its commitment: session, slot, binding, commitment, sealing key.
+def statement(context: SlotContext, commitment: bytes, key: bytes) -> bytes:
+    """What a device signs with its commitment: session, slot, binding, commitment, its key.
 
     Spec: §6.5.
     """
-    return labels.pack(Label.COMMITTED, context.session_id, context.info, commitment, sealing_key)
+    return labels.pack(Label.COMMITTED, context.session_id, context.info, commitment, key)
 
 
 def commit(
@@ -111,7 +111,7 @@ def commit(
     spec: SlotSpec,
     vector: Vector,
     identity: Identity,
-    sealing_key: bytes,
+    key: bytes,
     randomness: Randomness,
 ) -> tuple[Vector, bytes]:
     """Commit to a vector.
@@ -123,7 +123,7 @@ def commit(
         spec: Its description.
         vector: Unsigned words in [0, 2^b), shape (length,), read as two's complement.
         identity: Signs the commitment.
-        sealing_key: The device's own.
+        key: The device's own, of the session.
         randomness: Source of the blinding.
 
     Returns:
@@ -132,14 +132,14 @@ def commit(
     blinding = pedersen.draw_blinding(randomness)
     limbs = np.array(pedersen.split_blinding(blinding), dtype=vector.dtype)
     commitment = pedersen.commit(signed(vector, spec.ring_bits), blinding)
-    signature = identity.sign(statement(context, commitment, sealing_key))
+    signature = identity.sign(statement(context, commitment, key))
     return np.concatenate((vector, limbs)), commitment + signature
 
 
 def is_signed(context: SlotContext, signer: Signer, committed: bytes) -> bool:
     """Whether a device signed this commitment in this slot."""
     commitment, signature = _parts(committed)
-    return verify(signer.identity, statement(context, commitment, signer.sealing_key), signature)
+    return verify(signer.identity, statement(context, commitment, signer.key), signature)
 
 
 def is_point(committed: bytes) -> bool:

@@ -195,7 +195,6 @@ class DevicePolicy:
         )
 
     def _check_active(self, params: SessionParams) -> None:
-        self._insist(params.signed, "the session is not signed: the device insists on it")
         self._insist(
             params.is_complete or self.sparse_if_active,
             f"degree={params.degree} is not that of the complete graph over "

@@ -1,4 +1,4 @@
-"""Replaceable functions for the costly work of a party: key pairs, masks, decoding and hashing.
+"""Replaceable functions for the costly work of a party: boxes, masks, decoding and hashing.
 
 A device or server takes these as an argument. A replacement must produce exactly the same bytes. It
 may only be faster, because it uses other hardware or what a simulation knows about all devices.
@@ -6,34 +6,52 @@ may only be faster, because it uses other hardware or what a simulation knows ab
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 from deltafl.secagg import keys, prg
 from deltafl.secagg.errors import Refusal
-from deltafl.secagg.keys import KeyPair
+from deltafl.secagg.keys import PublicKey, Recipient
 from deltafl.secagg.masks import PairSecret, subtracts
 from deltafl.secagg.openings import Opening, examine
 from deltafl.secagg.randomness import Randomness
 from deltafl.secagg.ring import Vector
 
-_Argument = TypeVar("_Argument")
+_Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
 class Apply(Protocol):
     """Applies a pure function, or returns a result that it remembers."""
 
-    def __call__(self, function: Callable[[_Argument], _Result], argument: _Argument, /) -> _Result:
-        """The function's result for the argument; neither may be modified.
+    def __call__(
+        self,
+        function: Callable[_Arguments, _Result],
+        /,
+        *arguments: _Arguments.args,
+        **named: _Arguments.kwargs,
+    ) -> _Result:
+        """The function's result for the arguments, of which none may be modified.
 
         Raises:
             Exception: whatever the function raises.
         """
 
 
-def apply(function: Callable[[_Argument], _Result], argument: _Argument, /) -> _Result:
-    """`function(argument)`."""
-    return function(argument)
+def apply(
+    function: Callable[_Arguments, _Result],
+    /,
+    *arguments: _Arguments.args,
+    **named: _Arguments.kwargs,
+) -> _Result:
+    """`function(*arguments, **named)`."""
+    return function(*arguments, **named)
+
+
+Open = Callable[[Recipient, bytes, bytes], bytes | None]
+"""`Recipient.open` or an equivalent: what is in a box, under what it is bound to."""
+
+Seal = Callable[[bytes, PublicKey, bytes], bytes]
+"""`keys.seal` or an equivalent: a box of a content for a key, and what it is bound to."""
 
 
 AddMasks = Callable[[Vector, Sequence[bytes], Sequence[bytes]], None]
@@ -62,17 +80,21 @@ add_pairwise: Final[AddPairwise] = pairwise_with(prg.add_masks)
 
 @dataclass(frozen=True, slots=True)
 class Primitives:
-    """How a party draws key pairs, masks and unmasks vectors, and reads messages.
+    """How a party draws key pairs, seals and opens boxes, masks vectors, and reads messages.
 
     Attributes:
-        generate: `keys.generate`, or a function whose pairs lead to the same agreements.
+        generate: `keys.generate`, or a function that gives the same pairs.
+        seal: `keys.seal`, or an equivalent.
+        open: `Recipient.open`, or a function that knows what was sealed.
         add_masks: `prg.add_masks`, or an equivalent.
         add_pairwise: `add_pairwise`, or an equivalent.
-        apply: How the party decodes and hashes data that many devices receive.
+        apply: How the party decodes what many devices receive, and derives what two have.
         examine: `openings.examine`, or a function that remembers what it found.
     """
 
-    generate: Callable[[Randomness], KeyPair] = keys.generate
+    generate: Callable[[Randomness], Recipient] = keys.generate
+    seal: Seal = keys.seal
+    open: Open = Recipient.open
     add_masks: AddMasks = prg.add_masks
     add_pairwise: AddPairwise = add_pairwise
     apply: Apply = apply

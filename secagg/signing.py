@@ -1,4 +1,4 @@
-"""What devices sign in a signed session."""
+"""What devices sign."""
 
 from dataclasses import dataclass
 
@@ -10,51 +10,35 @@ from deltafl.secagg.identity import IdentityKey
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import SlotContext
-from deltafl.secagg.params import ClientId, SessionId, SessionParams
+from deltafl.secagg.params import ClientId, SessionParams
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A device whose signatures count in a session.
+    """A device of a session.
 
     Attributes:
-        identity: Its identity key.
-        sealing_key: Its sealing key of this session.
+        identity: Its identity key, by which it signs.
+        key: Its public key of this session, to which boxes are sealed.
     """
 
     identity: IdentityKey
-    sealing_key: PublicKey
+    key: PublicKey
 
 
-def advertisement(
-    params: SessionParams,
-    client: ClientId,
-    sealing_key: PublicKey,
-    mask_keys: tuple[PublicKey, ...],
-) -> bytes:
-    """What a device signs when it advertises keys: session, id and keys. Spec: §6.3."""
-    return labels.pack(Label.ADVERTISEMENT, params.digest, client, sealing_key, b"".join(mask_keys))
+def advertisement(params: SessionParams, client: ClientId, key: PublicKey) -> bytes:
+    """What a device signs when it advertises its key: session, id and key. Spec: §6.3."""
+    return labels.pack(Label.ADVERTISEMENT, params.digest, client, key)
 
 
-def survivors(context: SlotContext, survivors: Members, sealing_key: PublicKey) -> bytes:
+def survivors(context: SlotContext, survivors: Members, key: PublicKey) -> bytes:
     """What a device signs before it helps unmask: roster, slot, binding and survivors.
 
-    The device's own sealing key is new in every session, so it ties the signature to this session.
+    The device's own key is new in every session, so it ties the signature to this session.
 
     Spec: §6.4.
     """
+    bits = np.packbits(survivors, bitorder="little").tobytes()
     return labels.pack(
-        Label.SURVIVORS, context.session_id, context.info, *_set(survivors), sealing_key
+        Label.SURVIVORS, context.session_id, context.info, len(survivors), bits, key
     )
-
-
-def members(session_id: SessionId, slot: int, members: Members, sealing_key: PublicKey) -> bytes:
-    """What a device signs before a whole slot, if no list has been agreed on: roster and members.
-
-    Spec: §6.4.
-    """
-    return labels.pack(Label.MEMBERS, session_id, slot, *_set(members), sealing_key)
-
-
-def _set(members: Members) -> tuple[int, bytes]:
-    return len(members), np.packbits(members, bitorder="little").tobytes()

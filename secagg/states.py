@@ -3,18 +3,15 @@
 `Stage` and `Step` say what devices send, in order. They also say at which step a device vanishes,
 and at which the server lost it.
 
-`TRANSITIONS[signed][state][event]` is the next state; an absent event is illegal in that state.
+`TRANSITIONS[state][event]` is the next state; an absent event is illegal in that state.
 An event is either a message type or a call by the machine's owner, named after its outcome
 (`CALLS`). This module decides every transition. What a step does is in `deltafl.secagg.client` and
 `deltafl.secagg.server`, which change state only through `follow`.
 
-Signed sessions have their own tables. There, devices sign a list of devices before every unmasking,
-and before a whole slot if nothing has been agreed on yet.
-
 Spec: §9.1, §10.1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final, TypeVar
@@ -37,23 +34,18 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from deltafl.secagg.params import ClientId, SlotSpec
+from deltafl.secagg.params import ClientId
 
 
 class Stage(IntEnum):
-    """The messages a device sends, in their order; LIST and CONFIRM only in signed sessions.
-
-    LIST comes before a whole slot on whose members nobody has agreed yet. CONFIRM and UNMASK come
-    in tolerant slots only.
-    """
+    """The messages a device sends, in their order; CONFIRM and UNMASK in tolerant slots only."""
 
     ADVERTISE = 0
     SHARE = 1
     RECEIPT = 2
-    LIST = 3
-    MASK = 4
-    CONFIRM = 5
-    UNMASK = 6
+    MASK = 3
+    CONFIRM = 4
+    UNMASK = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +61,7 @@ class Step:
     @property
     def order(self) -> tuple[int, int, int]:
         """A key that sorts steps in time: set-up first, then slot by slot."""
-        in_slot = self.stage >= Stage.LIST
+        in_slot = self.stage >= Stage.MASK
         return (int(in_slot), self.slot if in_slot else 0, int(self.stage))
 
 
@@ -113,7 +105,7 @@ class Dispute:
 
     Attributes:
         owner: The device that dealt the share.
-        holder: The device that says it got none (at RECEIPT), or returned a wrong one (at UNMASK).
+        holder: The device that returned a wrong one.
         step: The step at which the dispute arose.
     """
 
@@ -138,10 +130,6 @@ class OpenSlotCall:
     """Event: the server's caller opens the next slot."""
 
 
-class ListSlotCall:
-    """Event: the same, but devices must first agree on the members of the slot, a whole one."""
-
-
 class Abort:
     """Event: a round is ended or a slot opened, and too few devices are left."""
 
@@ -158,7 +146,7 @@ class Close:
     """Event: the device refuses a message, or its caller ends the session."""
 
 
-CALLS: Final = frozenset({CloseRound, EndSlot, EndLastSlot, OpenSlotCall, ListSlotCall, Abort})
+CALLS: Final = frozenset({CloseRound, EndSlot, EndLastSlot, OpenSlotCall, Abort})
 """The server's events that are not messages."""
 
 
@@ -169,7 +157,6 @@ class ServerState(StrEnum):
     SHARE = "share"
     RECEIPT = "receipt"
     READY = "ready"
-    LIST = "list"
     MASK = "mask"
     CONFIRM = "confirm"
     UNMASK = "unmask"
@@ -183,31 +170,34 @@ class ClientState(StrEnum):
     IDLE = "idle"
     ADVERTISED = "advertised"
     SHARED = "shared"
-    READY = "ready"
-    LISTED = "listed"
+    LINKED = "linked"
     OPENED = "opened"
     MASKED = "masked"
     CONFIRMED = "confirmed"
+    READY = "ready"
     FAILED = "failed"
 
 
 State = TypeVar("State", bound=StrEnum)
 
 _S = ServerState
-_SERVER: Final[Mapping[ServerState, Mapping[type, ServerState]]] = {
+SERVER_TRANSITIONS: Final[Mapping[ServerState, Mapping[type, ServerState]]] = {
     _S.ADVERTISE: {AdvertiseKeys: _S.ADVERTISE, CloseRound: _S.SHARE, Abort: _S.ABORTED},
     _S.SHARE: {ShareKeys: _S.SHARE, CloseRound: _S.RECEIPT, Abort: _S.ABORTED},
     _S.RECEIPT: {ShareReceipt: _S.RECEIPT, CloseRound: _S.READY},
     _S.READY: {OpenSlotCall: _S.MASK, Abort: _S.ABORTED},
-    _S.LIST: {},
     _S.MASK: {
         MaskedInput: _S.MASK,
-        CloseRound: _S.UNMASK,
+        CloseRound: _S.CONFIRM,
         EndSlot: _S.READY,
         EndLastSlot: _S.DONE,
         Abort: _S.ABORTED,
     },
-    _S.CONFIRM: {},
+    _S.CONFIRM: {
+        ConsistencySignature: _S.CONFIRM,
+        CloseRound: _S.UNMASK,
+        Abort: _S.ABORTED,
+    },
     _S.UNMASK: {
         UnmaskShares: _S.UNMASK,
         EndSlot: _S.READY,
@@ -217,63 +207,27 @@ _SERVER: Final[Mapping[ServerState, Mapping[type, ServerState]]] = {
     _S.DONE: {},
     _S.ABORTED: {},
 }
+"""Receipts may drop devices; if too few are left, this is noticed when a slot is opened."""
+
 _C = ClientState
-_CLIENT: Final[Mapping[ClientState, Mapping[type, ClientState]]] = {
+CLIENT_TRANSITIONS: Final[Mapping[ClientState, Mapping[type, ClientState]]] = {
     _C.IDLE: {SessionOpen: _C.ADVERTISED, Close: _C.FAILED},
     _C.ADVERTISED: {RosterMessage: _C.SHARED, Close: _C.FAILED},
-    _C.SHARED: {ShareDelivery: _C.READY, Close: _C.FAILED},
-    _C.READY: {OpenSlot: _C.OPENED, Close: _C.FAILED},
-    _C.LISTED: {},
+    _C.SHARED: {ShareDelivery: _C.LINKED, Close: _C.FAILED},
+    _C.LINKED: {OpenSlot: _C.OPENED, Close: _C.FAILED},
     _C.OPENED: {Contribute: _C.MASKED, ContributeWhole: _C.READY, Close: _C.FAILED},
-    _C.MASKED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
-    _C.CONFIRMED: {},
+    _C.MASKED: {ConsistencyCheck: _C.CONFIRMED, Close: _C.FAILED},
+    _C.CONFIRMED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
+    _C.READY: {OpenSlot: _C.OPENED, SumOpening: _C.READY, Close: _C.FAILED},
     _C.FAILED: {},
 }
-
-SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, ServerState]]]] = {
-    False: _SERVER,
-    True: {
-        **_SERVER,
-        _S.READY: {**_SERVER[_S.READY], ListSlotCall: _S.LIST},
-        _S.LIST: {
-            ConsistencySignature: _S.LIST,
-            CloseRound: _S.MASK,
-            EndSlot: _S.READY,
-            EndLastSlot: _S.DONE,
-        },
-        _S.MASK: {**_SERVER[_S.MASK], CloseRound: _S.CONFIRM},
-        _S.CONFIRM: {
-            ConsistencySignature: _S.CONFIRM,
-            CloseRound: _S.UNMASK,
-            Abort: _S.ABORTED,
-        },
-    },
-}
-"""Indexed by whether the session is signed. Receipts and lists of whole slots may drop devices; if
-too few are left, this is noticed when a slot is opened."""
-
-CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, ClientState]]]] = {
-    False: _CLIENT,
-    True: {
-        **_CLIENT,
-        _C.READY: {
-            **_CLIENT[_C.READY],
-            ConsistencyCheck: _C.LISTED,
-            SumOpening: _C.READY,
-        },
-        _C.LISTED: {OpenSlot: _C.OPENED, Close: _C.FAILED},
-        _C.MASKED: {ConsistencyCheck: _C.CONFIRMED, Close: _C.FAILED},
-        _C.CONFIRMED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
-    },
-}
-"""Indexed by whether the session is signed. A closed session stays closed."""
+"""A closed session stays closed."""
 
 COLLECTED_AT: Final[Mapping[ServerState, Stage]] = {
     _S.ADVERTISE: Stage.ADVERTISE,
     _S.SHARE: Stage.SHARE,
     _S.RECEIPT: Stage.RECEIPT,
     _S.READY: Stage.MASK,
-    _S.LIST: Stage.LIST,
     _S.MASK: Stage.MASK,
     _S.CONFIRM: Stage.CONFIRM,
     _S.UNMASK: Stage.UNMASK,
@@ -281,11 +235,10 @@ COLLECTED_AT: Final[Mapping[ServerState, Stage]] = {
 """The stage that a state of the server collects, or waits to collect."""
 
 
-AWAITED: Final[Mapping[bool, Mapping[ServerState, frozenset[type]]]] = {
-    signed: {state: frozenset(row) - CALLS for state, row in table.items()}
-    for signed, table in SERVER_TRANSITIONS.items()
+AWAITED: Final[Mapping[ServerState, frozenset[type]]] = {
+    state: frozenset(row) - CALLS for state, row in SERVER_TRANSITIONS.items()
 }
-"""The messages that are collected in each state of the server, by whether the session is signed."""
+"""The messages that are collected in each state of the server."""
 
 
 def follow(table: Mapping[State, Mapping[type, State]], state: State, event: type) -> State:
@@ -313,14 +266,12 @@ def closing(*, was_open: bool, is_open: bool, is_last: bool) -> type:
     return EndLastSlot if is_last else EndSlot
 
 
-def is_late(message: Message, now: Step, slots: Sequence[SlotSpec]) -> bool:
+def is_late(message: Message, now: Step) -> bool:
     """Whether a device's message belongs to a step before `now`, whose round is over.
 
     Args:
         message: What the device sent.
         now: The step that is being collected.
-        slots: The session's. A signature comes before the vectors of a whole slot, and after those
-            of another.
     """
     match message:
         case AdvertiseKeys():
@@ -332,8 +283,7 @@ def is_late(message: Message, now: Step, slots: Sequence[SlotSpec]) -> bool:
         case MaskedInput():
             step = Step(Stage.MASK, message.slot)
         case ConsistencySignature():
-            whole = slots[message.slot].whole
-            step = Step(Stage.LIST if whole else Stage.CONFIRM, message.slot)
+            step = Step(Stage.CONFIRM, message.slot)
         case UnmaskShares():
             step = Step(Stage.UNMASK, message.slot)
         case _:
@@ -348,7 +298,7 @@ def untimely(message: ServerMessage, slot: int, state: ClientState) -> Refusal:
             return Refusal.SLOT_REUSED
         case UnmaskRequest() if message.slot == slot and state is ClientState.READY:
             return Refusal.BOTH_SHARE_KINDS
-        case ConsistencyCheck() if state in (ClientState.LISTED, ClientState.CONFIRMED):
+        case ConsistencyCheck() if state is ClientState.CONFIRMED:
             return Refusal.INCONSISTENT_SURVIVORS
         case _:
             return Refusal.OUT_OF_ORDER

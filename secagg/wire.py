@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import keys, ring, shamir
+from deltafl.secagg import keys, links, ring, shamir
 from deltafl.secagg.codec import FieldReader, Records, Value, read_fields, record_size, write_fields
 from deltafl.secagg.errors import DecodeError, UsageError
 from deltafl.secagg.graph import Members
@@ -83,23 +83,25 @@ _MAX_FIELDS: Final = 12
 _POSITION: Final = np.dtype("<u4")
 _SHARE: Final = np.dtype([("position", "<u4"), ("kind", "u1"), ("share", "<u4", shamir.NUM_LIMBS)])
 _SLOT_FIELDS: Final = 5
-_CREDENTIAL_SIZE: Final = IDENTITY_SIZE + SIGNATURE_SIZE
+_ADVERTISEMENT: Final = keys.KEY_SIZE + IDENTITY_SIZE + SIGNATURE_SIZE
 
 
 def plaintext_size(params: SessionParams) -> int:
-    """Bytes of a box's content: both shares of every tolerant slot. Spec: §8.8."""
-    return SHARES_PER_SLOT * shamir.SHARE_SIZE * len(params.columns)
+    """Bytes of a box's content: half of the link, and both shares of every tolerant slot.
+
+    Spec: §8.8.
+    """
+    return links.HALF_SIZE + SHARES_PER_SLOT * shamir.SHARE_SIZE * len(params.columns)
 
 
 def box_size(params: SessionParams) -> int:
-    """Bytes of one sealed box: 40 + 72·(tolerant slots). Spec: §7.4."""
+    """Bytes of one sealed box: 1168 + 72·(tolerant slots). Spec: §7.4."""
     return keys.OVERHEAD + plaintext_size(params)
 
 
-def advertisement_size(params: SessionParams) -> int:
-    """Bytes of one device's keys, plus its credential in a signed session. Spec: §7.4."""
-    credential = _CREDENTIAL_SIZE if params.signed else 0
-    return keys.KEY_SIZE * (1 + len(params.columns)) + credential
+def receipt_size(params: SessionParams) -> int:
+    """Bytes of what a receipt says of one link. Spec: §8.9."""
+    return links.TAG_SIZE + (links.TAG_SIZE + DIGEST_SIZE) * len(params.columns)
 
 
 def tag_of(data: bytes) -> bytes | None:
@@ -180,8 +182,7 @@ def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
             return Kind.OPEN, _open_to_fields(message)
         case RosterMessage():
             advertised = Records.of(
-                {p: advertisement(keys) for p, keys in message.keys.items()},
-                advertisement_size(params),
+                {p: advertisement(own) for p, own in message.keys.items()}, _ADVERTISEMENT
             )
             return Kind.ROSTER, _roster_fields(message.roster, advertised)
         case ShareDelivery():
@@ -190,8 +191,8 @@ def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
                 _boxes_field(message.boxes, params),
             )
         case OpenSlot():
-            signatures = Records.of(message.signatures, SIGNATURE_SIZE).encode()
-            return Kind.SLOT, (message.slot, *_members_fields(message.members), signatures)
+            tags = Records.of(message.tags, links.TAG_SIZE).encode()
+            return Kind.SLOT, (message.slot, *_members_fields(message.members), tags)
         case ConsistencyCheck():
             return Kind.CHECK, (message.slot, *_members_fields(message.survivors))
         case UnmaskRequest():
@@ -201,12 +202,12 @@ def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
             committed = Records.of(message.committed, COMMITTED_SIZE).encode()
             return Kind.OPENING, (message.slot, message.packed, committed)
         case AdvertiseKeys():
-            return Kind.ADVERTISE, _advertise_to_fields(message)
+            return Kind.ADVERTISE, (advertisement(message),)
         case ShareKeys():
             boxes = _boxes_field(message.boxes, params)
             return Kind.SHARE_KEYS, (b"".join(message.commitments), boxes)
         case ShareReceipt():
-            return Kind.RECEIPT, (np.array(message.refused, dtype=_POSITION).tobytes(),)
+            return Kind.RECEIPT, (Records.of(message.links, receipt_size(params)).encode(),)
         case MaskedInput():
             committed = bytes(message.committed) + bytes(message.proof)
             return Kind.MASKED, (message.slot, message.packed, committed)
@@ -219,8 +220,10 @@ def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
 def max_bytes(params: SessionParams) -> int:
     """Upper bound on the size of a message of a session, in bytes. Spec: §7.2."""
     num_slots, num_devices = len(params.columns), params.num_invited
-    largest = max(advertisement_size(params), box_size(params), COMMITTED_SIZE, _SHARE.itemsize)
-    lists = num_devices * (_POSITION.itemsize + record_size(largest)) + DIGEST_SIZE * num_slots
+    largest = max(
+        _ADVERTISEMENT, box_size(params), receipt_size(params), COMMITTED_SIZE, _SHARE.itemsize
+    )
+    lists = num_devices * (_POSITION.itemsize + record_size(largest)) + 2 * DIGEST_SIZE * num_slots
     return _OVERHEAD + params.longest_vector + params.longest_proof + max(lists, MAX_OPEN_BYTES)
 
 
@@ -243,7 +246,6 @@ def _open_to_fields(message: SessionOpen) -> _Fields:
         params.graph_seed,
         params.context,
         params.min_roster,
-        int(params.signed),
     )
 
 
@@ -257,7 +259,7 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
     num_invited, degree = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
     threshold, min_cohort = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
     graph_seed, context = fields.binary(DIGEST_SIZE), fields.binary(DIGEST_SIZE)
-    min_roster, signed = fields.integer(0, 2**32 - 1), bool(fields.integer(0, 1))
+    min_roster = fields.integer(0, 2**32 - 1)
     slots = read_fields(packed, most=_SLOT_FIELDS * MAX_SLOTS)
     if len(slots) % _SLOT_FIELDS:
         raise DecodeError("not a list of slots: five fields each")
@@ -283,7 +285,6 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
                 graph_seed,
                 context,
                 min_roster,
-                signed,
             )
         )
     except UsageError as error:
@@ -297,32 +298,20 @@ def _reopen_from_fields(fields: FieldReader, params: SessionParams) -> SessionOp
     return message
 
 
-def _advertise_to_fields(message: AdvertiseKeys) -> _Fields:
-    own = message.credential
-    credential = b"" if own is None else own.identity + own.signature
-    return (message.sealing_key, b"".join(message.mask_keys), credential)
-
-
 def _advertise_from_fields(fields: FieldReader, params: SessionParams) -> AdvertiseKeys:
-    sealing_key = fields.binary(keys.KEY_SIZE)
-    mask_keys = fields.binary(keys.KEY_SIZE * len(params.columns))
-    credential = fields.binary(_CREDENTIAL_SIZE if params.signed else 0)
-    return _read_advertisement(sealing_key + mask_keys + credential, params)
+    del params
+    return _read_advertisement(fields.binary(_ADVERTISEMENT))
 
 
 def advertisement(message: AdvertiseKeys) -> bytes:
-    """A device's keys and credential as one string of `advertisement_size` bytes."""
-    return b"".join(part for part in _advertise_to_fields(message) if isinstance(part, bytes))
+    """A device's key and credential as one string. Spec: §8.7."""
+    return message.key + message.credential.identity + message.credential.signature
 
 
-def _read_advertisement(data: bytes, params: SessionParams) -> AdvertiseKeys:
-    size = keys.KEY_SIZE * (1 + len(params.columns))
-    sealing_key, *mask_keys = [PublicKey(key) for key in _cut(data[:size], keys.KEY_SIZE)]
-    if not params.signed:
-        return AdvertiseKeys(sealing_key, tuple(mask_keys))
-    identity, signature = data[size : size + IDENTITY_SIZE], data[size + IDENTITY_SIZE :]
-    credential = Credential(IdentityKey(identity), signature)
-    return AdvertiseKeys(sealing_key, tuple(mask_keys), credential)
+def _read_advertisement(data: bytes) -> AdvertiseKeys:
+    key, credential = data[: keys.KEY_SIZE], data[keys.KEY_SIZE :]
+    identity, signature = credential[:IDENTITY_SIZE], credential[IDENTITY_SIZE:]
+    return AdvertiseKeys(PublicKey(key), Credential(IdentityKey(identity), signature))
 
 
 def _roster_fields(roster: Roster, advertised: Records) -> _Fields:
@@ -334,13 +323,13 @@ def _roster_from_fields(fields: FieldReader, params: SessionParams) -> RosterMes
     roster = np.frombuffer(ids, dtype=_POSITION).astype(np.uint32)
     if len(roster) < 1 or not (roster[1:] > roster[:-1]).all():
         raise DecodeError("the roster's ids do not ascend")
-    advertised = _read_records(fields, advertisement_size(params), params.num_invited)
-    parsed = {position: _read_advertisement(data, params) for position, data in advertised.items()}
+    advertised = _read_records(fields, _ADVERTISEMENT, params.num_invited)
+    parsed = {position: _read_advertisement(data) for position, data in advertised.items()}
     return RosterMessage(roster, parsed)
 
 
 def _share_from_fields(fields: FieldReader, params: SessionParams) -> ShareKeys:
-    commitments = fields.binary(DIGEST_SIZE * len(params.columns))
+    commitments = fields.binary(DIGEST_SIZE * SHARES_PER_SLOT * len(params.columns))
     boxes = _read_records(fields, box_size(params), params.num_invited)
     return ShareKeys(tuple(_cut(commitments, DIGEST_SIZE)), boxes)
 
@@ -352,17 +341,12 @@ def _delivery_from_fields(fields: FieldReader, params: SessionParams) -> ShareDe
 
 
 def _receipt_from_fields(fields: FieldReader, params: SessionParams) -> ShareReceipt:
-    data = fields.records(_POSITION.itemsize, most=params.num_invited)
-    refused = np.frombuffer(data, dtype=_POSITION)
-    if not (refused[1:] > refused[:-1]).all():
-        raise DecodeError("the refused positions do not ascend")
-    return ShareReceipt(tuple(refused.tolist()))
+    return ShareReceipt(_read_records(fields, receipt_size(params), params.num_invited))
 
 
 def _slot_from_fields(fields: FieldReader, params: SessionParams) -> OpenSlot:
     slot, members = _read_slot(fields, params), _read_members(fields, params)
-    signatures = _read_signatures(fields, params)
-    return OpenSlot(slot, members, signatures)
+    return OpenSlot(slot, members, _read_records(fields, links.TAG_SIZE, params.num_invited))
 
 
 def _masked_from_fields(fields: FieldReader, params: SessionParams) -> MaskedInput:
@@ -395,13 +379,8 @@ def _signature_from_fields(fields: FieldReader, params: SessionParams) -> Consis
 
 def _request_from_fields(fields: FieldReader, params: SessionParams) -> UnmaskRequest:
     slot, survivors = _read_slot(fields, params), _read_members(fields, params)
-    signatures = _read_signatures(fields, params)
+    signatures = _read_records(fields, SIGNATURE_SIZE, params.num_invited)
     return UnmaskRequest(slot, survivors, signatures)
-
-
-def _read_signatures(fields: FieldReader, params: SessionParams) -> Records:
-    """Signatures of a list of devices, of which sessions that are not signed have none."""
-    return _read_records(fields, SIGNATURE_SIZE, params.num_invited if params.signed else 0)
 
 
 def _shares_to_fields(message: UnmaskShares) -> _Fields:
