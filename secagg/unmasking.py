@@ -133,8 +133,10 @@ class SlotSecrets:
         owners, taken = owners[enough], usable & (rank <= self.threshold)
         chosen = holders[enough][taken[enough]].reshape(len(owners), self.threshold)
         # Nearly all owners of a complete graph have the same holders.
-        kinds, which = np.unique(chosen, axis=0, return_inverse=True)
-        weights = shamir.lagrange_at_zero(kinds + 1)[which.reshape(-1)]
+        kinds: dict[bytes, int] = {}
+        which = [kinds.setdefault(row.tobytes(), len(kinds)) for row in chosen]
+        distinct = np.frombuffer(b"".join(kinds), dtype=np.int64).reshape(-1, self.threshold)
+        weights = shamir.lagrange_at_zero(distinct + 1)[which]
         columns = self.graph.columns_of(owners, chosen)
         shares = (self._shares[at] for at in zip(chosen.T, columns.T, strict=True))
         limbs = shamir.combine(weights, shares)

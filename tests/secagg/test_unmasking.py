@@ -357,6 +357,21 @@ def test_shares_that_never_came_are_not_wrong():
     assert blame.disputes == {(2, 3), (8, 3)}
 
 
+def test_without_blame_a_wrong_share_costs_the_sum():
+    for is_wrong in (False, True):
+        slot = Slot(7, 6, 3)
+        if is_wrong:
+            slot.spoil(1, 5)
+        secrets, _ = slot.traced()
+        everyone = np.arange(7)
+        rebuilt = secrets.rebuild(slot.promises, everyone, np.zeros(7, dtype=np.bool_))
+        if is_wrong:
+            with pytest.raises(SessionAborted, match="position 5 do not give the seed"):
+                secrets.recovered(rebuilt)
+        else:
+            slot.check(secrets.recovered(rebuilt))
+
+
 @pytest.mark.parametrize("liar", [0, 3])
 def test_a_liar_is_found_out_once_whatever_it_lies_about(monkeypatch, liar):
     # Decoding takes seconds where devices are many: one of them must not cause it for each.
