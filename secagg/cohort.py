@@ -6,7 +6,7 @@ shrinks. The checks are pure functions that refuse with `PeerError`.
 Spec: §9.4, §9.5, §9.6, §9.9, §9.10.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 

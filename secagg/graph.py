@@ -91,17 +91,38 @@ class Graph:
         columns: Positions = (self._holder_table[positions] == neighbour).argmax(axis=1)
         return columns
 
-    def count_holders(self, members: Members) -> Positions:
-        """For each position, how many of its holders are members."""
-        if self.is_complete:
-            return np.full(self.num_devices, int(members.sum()))
-        counts: Positions = members[self._holder_table].sum(axis=1)
-        return counts
+    def count_holders(self, members: Members, linked: Members) -> Positions:
+        """For each position, how many of its holders are members and have a link with it.
+
+        Args:
+            members: Over the roster.
+            linked: By device and column among its neighbours.
+        """
+        counts: Positions = (members[self._neighbour_table] & linked).sum(axis=1)
+        return counts + members if self.is_complete else counts
+
+    def all_linked(self) -> Members:
+        """Links of all neighbours, by device and column among its neighbours."""
+        return np.ones((self.num_devices, self.degree), dtype=np.bool_)
+
+    def linked_with(self, position: int, linked: Members) -> Members:
+        """The devices with which a device has a link, and itself, over the roster."""
+        found: Members = np.zeros(self.num_devices, dtype=np.bool_)
+        found[self.neighbours(position)] = linked[position]
+        found[position] = True
+        return found
 
     @property
     def num_holders(self) -> int:
         """Holders of each device's secrets."""
         return self.num_devices if self.is_complete else self.degree
+
+    @cached_property
+    def _neighbour_table(self) -> Positions:
+        """Neighbours by position, shape (num_devices, degree), ascending rows."""
+        if self.is_complete:
+            return np.stack([self.neighbours(position) for position in range(self.num_devices)])
+        return self._holder_table
 
     @cached_property
     def _holder_table(self) -> Positions:
@@ -128,8 +149,8 @@ class Graph:
         return np.argsort(words, kind="stable").astype(np.int64)
 
 
-def without_isolated(graph: Graph, members: Members, threshold: int) -> Members:
-    """The members left once every member with fewer than `threshold` member holders is removed.
+def without_isolated(graph: Graph, members: Members, linked: Members, threshold: int) -> Members:
+    """The members left once every member with links to fewer than t member holders is removed.
 
     Such a member could not be unmasked, and would rightly refuse to go on. Removing it can isolate
     others, so this is repeated until nothing changes.
@@ -137,6 +158,6 @@ def without_isolated(graph: Graph, members: Members, threshold: int) -> Members:
     Spec: §10.11.
     """
     members = members.copy()
-    while (isolated := members & (graph.count_holders(members) < threshold)).any():
+    while (isolated := members & (graph.count_holders(members, linked) < threshold)).any():
         members &= ~isolated
     return members

@@ -124,13 +124,8 @@ class IdealSession:
             SessionAborted: too few devices are left to reveal their sum.
         """
         spec, opened = self.params.slots[slot], self._members.copy()
-        must_list = spec.whole and self._agreed is None and self.params.signed
         if spec.whole:
             self._agreed = opened
-        if must_list:
-            self._lose_silent(Step(Stage.LIST, slot))
-            if not np.array_equal(self._members, opened):
-                return None
         self._lose_silent(Step(Stage.MASK, slot))
         contributed = self._members.copy()
         if spec.whole:
@@ -139,13 +134,11 @@ class IdealSession:
             self._contributors = self._named(contributed)
             return self._contributors
         require_cohort(self.params, int(contributed.sum()))
-        require_recoverable(self._graph, self.params, opened, contributed)
+        self._require_recoverable(opened, contributed)
         check(int(contributed.sum()))
-        if self.params.signed:
-            self._lose_silent(Step(Stage.CONFIRM, slot))
-            require_recoverable(self._graph, self.params, opened, self._members)
-        self._lose_silent(Step(Stage.UNMASK, slot))
-        require_recoverable(self._graph, self.params, opened, self._members)
+        for stage in (Stage.CONFIRM, Stage.UNMASK):
+            self._lose_silent(Step(stage, slot))
+            self._require_recoverable(opened, self._members)
         self._agreed = contributed
         self._contributors = self._named(contributed)
         return self._contributors
@@ -175,8 +168,12 @@ class IdealSession:
                 self._members[position] = False
                 self.drops[client] = Drop(Fault.TIMED_OUT, step)
 
+    def _require_recoverable(self, cohort: Members, helpers: Members) -> None:
+        linked = self._graph.all_linked()
+        require_recoverable(self._graph, self.params, linked, cohort, helpers)
+
     def _settle(self, step: Step) -> None:
-        settled = settle(self._graph, self.params, self._members)
+        settled = settle(self._graph, self.params, self._members, self._graph.all_linked())
         for client in self._named(self._members & ~settled):
             self.drops[client] = Drop(Fault.ISOLATED, step)
         self._members = settled

@@ -12,7 +12,6 @@ key of the slot. If it drops out, the others give their shares of the recovery k
 Spec: §2.5, §5.4, §5.7, §14.5.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -76,7 +75,7 @@ def link(session_id: SessionId, low: End, high: End, num_slots: int) -> Link:
         high: The other.
         num_slots: The session's slots.
     """
-    ends = [*_described(low), low.box, *_described(high), high.box]
+    ends = *_described(low), low.box, *_described(high), high.box
     salt = labels.digest(Label.LINK, session_id, *ends)
     secret = keys.extract(low.half + high.half, salt=salt)
     tags = [

@@ -5,9 +5,8 @@ ends each round with `close_round`. A device's mistake drops that device and is 
 it never raises an exception. Masked vectors are added up as they arrive, and never stored. A whole
 slot is over once all its vectors are there: its masks cancel, and nothing is left to remove.
 
-In a signed session the server also checks the devices' identities and signatures. This gives it no
-advantage. It only lets the server name a device that signs wrongly, before others refuse the
-session because of it.
+The server also checks the devices' identities and signatures. This gives it no advantage. It only
+lets the server name a device that signs wrongly, before others refuse the session because of it.
 
 Spec: §10.
 """
@@ -18,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import keys, signing, survival, wire
+from deltafl.secagg import keys, signing, wire
 from deltafl.secagg.blame import Blame, trace
 from deltafl.secagg.codec import Records
 from deltafl.secagg.directory import Directory
@@ -48,12 +47,12 @@ from deltafl.secagg.messages import (
     ShareDelivery,
     ShareKeys,
     ShareReceipt,
-    UnmaskRequest,
     UnmaskShares,
 )
 from deltafl.secagg.openings import Check
 from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.primitives import PLAIN, Primitives
+from deltafl.secagg.receipts import Receipts
 from deltafl.secagg.states import (
     AWAITED,
     COLLECTED_AT,
@@ -61,7 +60,6 @@ from deltafl.secagg.states import (
     Abort,
     Dispute,
     Drop,
-    ListSlotCall,
     OpenSlotCall,
     ServerState,
     Step,
@@ -80,7 +78,7 @@ from deltafl.secagg.survival import (
 from deltafl.secagg.unmasking import SlotSecrets
 
 _NO_BOXES: Final = np.zeros((0, 0, 0), dtype=np.uint8)
-_NOT_ROUNDS: Final = frozenset({OpenSlotCall, ListSlotCall, Abort})
+_NOT_ROUNDS: Final = frozenset({OpenSlotCall, Abort})
 
 
 class Server:
@@ -91,7 +89,7 @@ class Server:
     Args:
         params: The session's parameters.
         invited: The devices to open the session with, as many as params.num_invited.
-        directory: Decides which identity keys to accept; needed for signed sessions.
+        directory: Decides which identity keys to accept.
         primitives: What the server computes with.
 
     Attributes:
@@ -99,22 +97,18 @@ class Server:
         disputes: Shares that two devices disagree about; a single dispute drops neither.
 
     Raises:
-        UsageError: the ids are not num_invited distinct numbers in [0, 2^32), or a signed session
-            has no directory.
+        UsageError: the ids are not num_invited distinct numbers in [0, 2^32).
     """
 
     def __init__(
         self,
         params: SessionParams,
         invited: Iterable[ClientId],
-        directory: Directory | None = None,
+        directory: Directory,
         primitives: Primitives = PLAIN,
     ) -> None:
-        if params.signed and directory is None:
-            raise UsageError("a signed session needs a directory of identities")
         self._directory = directory
         self._primitives = primitives
-        self._table = SERVER_TRANSITIONS[params.signed]
         self.params = params
         self._state = ServerState.ADVERTISE
         self.drops: dict[ClientId, Drop] = {}
@@ -127,8 +121,8 @@ class Server:
         self._cohort: Devices | None = None
         self._members: Members = np.zeros(0, dtype=np.bool_)
         self._boxes = _NO_BOXES
-        self._delivered: Members = np.zeros(0, dtype=np.bool_)
-        self._refusals: dict[int, frozenset[int]] = {}
+        self._receipts: Receipts | None = None
+        self._linked: Members = np.zeros((0, 0), dtype=np.bool_)
         self._commitments: dict[int, tuple[bytes, ...]] = {}
         self._slot = -1
         self._open: Summing | None = None
@@ -175,7 +169,7 @@ class Server:
         # otherwise everything of this sender would be a stranger's, and ignored
         whole_number("sender", sender)
         check_message(data)
-        awaited = AWAITED[self.params.signed][self.state]
+        awaited = AWAITED[self.state]
         if not awaited or not self._is_remaining(sender):
             return
         if wire.tag_of(data) not in (None, self.params.tag):
@@ -190,7 +184,7 @@ class Server:
             self._drop(sender, Fault.MALFORMED)
             return
         if type(message) not in awaited or getattr(message, "slot", self._slot) != self._slot:
-            if not is_late(message, self.step, self.params.slots):
+            if not is_late(message, self.step):
                 self._drop(sender, Fault.UNEXPECTED)
         elif earlier is not None:
             self._drop(sender, Fault.EQUIVOCATED)
@@ -205,7 +199,7 @@ class Server:
 
         Ask this, and do not count what arrives: a message may be an earlier one that was repeated.
         """
-        is_open = bool(AWAITED[self.params.signed][self.state])
+        is_open = bool(AWAITED[self.state])
         return is_open and self._is_remaining(client) and client not in self._heard
 
     def close_round(self) -> Outgoing:
@@ -221,7 +215,7 @@ class Server:
             SessionAborted: too few devices are left; the session is over.
         """
         closed, was_open = self.state, self._open is not None
-        if self._table[closed].keys() <= _NOT_ROUNDS:
+        if SERVER_TRANSITIONS[closed].keys() <= _NOT_ROUNDS:
             raise UsageError(f"close_round in state {closed}: no round is open")
         for silent in [client for client in self.remaining if client not in self._heard]:
             self._drop(silent, Fault.TIMED_OUT)
@@ -247,9 +241,6 @@ class Server:
     def open_slot(self, slot: int, binding: bytes, check: Check | None = None) -> Outgoing:
         """Open a slot over the remaining devices, or a whole one over those agreed on last.
 
-        The first messages of a whole slot of a signed session ask devices to agree on its members,
-        if they have not agreed on any (the state is then LIST).
-
         Spec: §10.7.
 
         Args:
@@ -263,7 +254,7 @@ class Server:
                 is not bytes, or there is no check where the slot has proofs; nothing has changed.
             SessionAborted: too few devices are left; the session is over.
         """
-        if OpenSlotCall not in self._table[self.state]:
+        if OpenSlotCall not in SERVER_TRANSITIONS[self.state]:
             raise UsageError(f"open_slot in state {self.state}")
         if not self._slot < slot < len(self.params.slots):
             raise UsageError(
@@ -276,9 +267,8 @@ class Server:
         spec = self.params.slots[slot]
         if spec.proof_size and check is None:
             raise UsageError(f"slot={slot}: its vectors come with proofs, which need a check")
-        self._slot = slot
-        agreed = self._agreed if spec.whole else None
-        if agreed is None:
+        is_first, self._slot = self._slot < 0, slot
+        if self._agreed is None or not spec.whole:
             try:
                 self._settle()
             except SessionAborted:
@@ -286,13 +276,19 @@ class Server:
                 raise
         members = self._members.copy()
         self._open = Summing(self.params, slot, self._formed, members, context, check)
-        if spec.whole and agreed is None and self.params.signed:
-            self._move(ListSlotCall)
-            return self._broadcast(ConsistencyCheck(slot, members))
         if spec.whole:
             self._agreed = members
         self._move(OpenSlotCall)
-        return self._broadcast(OpenSlot(slot, members))
+        if not is_first:
+            return self._broadcast(OpenSlot(slot, members, {}))
+        cohort, receipts, linked = self._formed, present(self._receipts), self._linked
+
+        def write(client: ClientId) -> bytes:
+            position = cohort.positions[client]
+            tags = receipts.tags_for(position, linked[position])
+            return wire.encode(OpenSlot(slot, members, tags), self.params)
+
+        return Letters(self.remaining, write)
 
     @property
     def num_contributed(self) -> int:
@@ -316,7 +312,7 @@ class Server:
         return taken
 
     def _move(self, event: type) -> None:
-        self._state = follow(self._table, self._state, event)
+        self._state = follow(SERVER_TRANSITIONS, self._state, event)
 
     def _is_remaining(self, sender: ClientId) -> bool:
         known = self._invited_set if self._cohort is None else self._cohort.positions
@@ -330,8 +326,6 @@ class Server:
                 return self._close_share()
             case ServerState.RECEIPT:
                 return self._close_receipt()
-            case ServerState.LIST:
-                return self._close_list()
             case ServerState.MASK:
                 return self._close_mask()
             case ServerState.CONFIRM:
@@ -357,30 +351,23 @@ class Server:
                 return Fault.UNEXPECTED
 
     def _take_keys(self, sender: ClientId, message: AdvertiseKeys) -> Fault | None:
-        public = (message.sealing_key, *message.mask_keys)
-        advertised = {keys.canonical(key) for key in public}
         # Devices refuse a roster that contains a key twice, whichever device repeated it.
-        if len(advertised) != len(public) or advertised & self._known_keys:
+        if message.key in self._known_keys or not keys.is_key(message.key):
             return Fault.BAD_KEY
-        if any(keys.is_low_order(key) for key in public):
-            return Fault.BAD_KEY
-        if self.params.signed and (fault := self._check_credential(sender, message)):
+        if fault := self._check_credential(sender, message):
             return fault
-        self._known_keys |= advertised
+        self._known_keys.add(message.key)
         self._advertised[sender] = message
         return None
 
     def _check_credential(self, sender: ClientId, message: AdvertiseKeys) -> Fault | None:
-        credential = present(message.credential)
-        statement = signing.advertisement(
-            self.params, sender, message.sealing_key, message.mask_keys
-        )
+        credential = message.credential
+        statement = signing.advertisement(self.params, sender, message.key)
         if not verify(credential.identity, statement, credential.signature):
             return Fault.BAD_SIGNATURE
-        directory = present(self._directory)
-        if not directory.accepts(sender, credential.identity):
+        if not self._directory.accepts(sender, credential.identity):
             return Fault.UNKNOWN_IDENTITY
-        directory.learn({sender: credential.identity})  # nothing is refused after this
+        self._directory.learn({sender: credential.identity})  # nothing is refused after this
         return None
 
     def _close_advertise(self) -> Outgoing:
@@ -400,6 +387,7 @@ class Server:
         # Indexed by sender and by column among its neighbours. Memory is used only as boxes arrive.
         shape = (len(ids), cohort.graph.degree, wire.box_size(self.params))
         self._boxes = np.empty(shape, dtype=np.uint8)
+        self._linked = cohort.graph.all_linked()
         joined = b"".join(wire.advertisement(by_position[p]) for p in range(len(ids)))
         rows = np.frombuffer(joined, dtype=np.uint8).reshape(len(ids), -1)
 
@@ -422,7 +410,8 @@ class Server:
     def _close_share(self) -> Outgoing:
         cohort = self._formed
         self._settle()
-        self._delivered = members = self._members.copy()
+        members = self._members.copy()
+        self._receipts = Receipts(cohort.graph, wire.receipt_size(self.params))
         every, self._boxes = self._boxes, _NO_BOXES
 
         def write(client: ClientId) -> bytes:
@@ -435,72 +424,45 @@ class Server:
         return Letters(self.remaining, write)
 
     def _take_receipt(self, sender: ClientId, message: ShareReceipt) -> Fault | None:
-        cohort = self._formed
-        position = cohort.positions[sender]
-        if message.refused:
-            near = cohort.graph.neighbours(position)
-            if not set(message.refused) <= set(near[self._delivered[near]].tolist()):
-                return Fault.MALFORMED
-        self._refusals[position] = frozenset(message.refused)
-        for owner in message.refused:
-            self._dispute(owner, position)
-        return None
+        return present(self._receipts).take(self._formed.positions[sender], message.links)
 
     def _close_receipt(self) -> Outgoing:
-        # Among fewer devices, those that lie may be most of somebody's neighbours.
-        if np.count_nonzero(self._members) >= self.params.min_cohort:
-            self._drop_blamed()
+        self._linked = present(self._receipts).linked()
         return {}
 
     def _take_input(self, sender: ClientId, message: MaskedInput) -> Fault | None:
         return present(self._open).take_input(self._formed.positions[sender], message)
 
-    def _close_list(self) -> Outgoing:
-        """Open a whole slot with the signatures of its members, unless one of them is gone."""
-        slot = present(self._open)
-        self._agreed = slot.members  # nobody signs another list before the next tolerant slot
-        if not np.array_equal(self._members, slot.members):
-            self._open = None
-            return {}
-        return slot.with_signatures(OpenSlot, slot.members, self.remaining, self._refusals)
-
     def _close_mask(self) -> Outgoing:
-        cohort, slot = self._formed, present(self._open)
+        slot = present(self._open)
         if self.params.slots[self._slot].whole:
             if np.array_equal(slot.contributed, slot.members):
                 self._sum = slot.revealed(self.remaining)
             self._open = None
             return {}
         require_cohort(self.params, int(slot.contributed.sum()))
-        require_recoverable(cohort.graph, self.params, slot.members, slot.contributed)
-        if self.params.signed:
-            return self._broadcast(ConsistencyCheck(self._slot, slot.contributed))
-        return self._ask_for_shares(slot)
+        self._require_recoverable(slot.members, slot.contributed)
+        return self._broadcast(ConsistencyCheck(self._slot, slot.contributed))
 
     def _take_signature(self, sender: ClientId, message: ConsistencySignature) -> Fault | None:
-        position, is_list = self._formed.positions[sender], self._state is ServerState.LIST
-        return present(self._open).take_signature(position, message, is_list=is_list)
+        return present(self._open).take_signature(self._formed.positions[sender], message)
 
     def _close_confirm(self) -> Outgoing:
         slot = present(self._open)
-        require_recoverable(self._formed.graph, self.params, slot.members, self._helpers())
-        return self._ask_for_shares(slot)
-
-    def _ask_for_shares(self, slot: Summing) -> Outgoing:
+        self._require_recoverable(slot.members, self._helpers())
         graph = self._formed.graph
         slot.secrets = SlotSecrets(graph, self.params.threshold, slot.members, slot.contributed)
-        if not self.params.signed:
-            return self._broadcast(UnmaskRequest(self._slot, slot.contributed))
-        return slot.with_signatures(UnmaskRequest, slot.contributed, self.remaining, self._refusals)
+        return slot.requests(self.remaining, self._linked)
 
     def _take_shares(self, sender: ClientId, message: UnmaskShares) -> Fault | None:
         secrets = present(present(self._open).secrets)
         position = self._formed.positions[sender]
-        return secrets.take(position, message, self._refusals[position])
+        linked = self._formed.graph.linked_with(position, self._linked)
+        return secrets.take(position, message, linked)
 
     def _close_unmask(self) -> Outgoing:
-        cohort, slot = self._formed, present(self._open)
-        require_recoverable(cohort.graph, self.params, slot.members, self._helpers())
+        slot = present(self._open)
+        self._require_recoverable(slot.members, self._helpers())
         shares, promises = present(slot.secrets), slot.promises(self._commitments)
         nobody = np.zeros_like(slot.members)
         secrets: Mapping[int, bytes]
@@ -509,7 +471,14 @@ class Server:
             blame = trace(shares, promises)
             self._blame(blame)
             secrets = blame.secrets
-        slot.unmask(shares.recovered(secrets), promises, self._primitives.add_masks)
+        add_masks, recovered = self._primitives.add_masks, shares.recovered(secrets)
+        lied = slot.unmask(recovered, present(self._receipts), self._linked, add_masks)
+        for position, fault in lied.items():
+            self._drop(self._formed.id_at(position), fault)
+            raise SessionAborted(
+                f"the device at position {position}, which is gone, had deposited other keys than "
+                "it said: this slot's sum is lost"
+            )
         self._agreed = slot.contributed
         self._sum = slot.revealed(self.remaining)
         self._open = None
@@ -521,30 +490,15 @@ class Server:
         heard[[self._formed.positions[client] for client in self._heard]] = True
         return heard
 
+    def _require_recoverable(self, cohort: Members, helpers: Members) -> None:
+        require_recoverable(self._formed.graph, self.params, self._linked, cohort, helpers)
+
     def _settle(self) -> None:
-        """Drop the devices that are isolated or at fault, until no such device is left."""
-        while self._drop_isolated() or self._drop_blamed():
-            pass
-
-    def _drop_isolated(self) -> bool:
-        """Drop isolated devices, which would rightly refuse to go on; return if there were any."""
+        """Drop isolated devices, which would rightly refuse to go on."""
         cohort = self._formed
-        settled = settle(cohort.graph, self.params, self._members)
-        isolated = np.flatnonzero(self._members & ~settled).tolist()
-        for position in isolated:
+        settled = settle(cohort.graph, self.params, self._members, self._linked)
+        for position in np.flatnonzero(self._members & ~settled).tolist():
             self._drop(cohort.id_at(position), Fault.ISOLATED)
-        return bool(isolated)
-
-    def _drop_blamed(self) -> bool:
-        """Drop the devices that the receipts show to be at fault; return whether there were any.
-
-        The fewer devices are left, the more each complaint weighs.
-        """
-        cohort = self._formed
-        blamed = survival.judge(cohort.graph, self._members, self._refusals, self.params.threshold)
-        for position, fault in blamed.items():
-            self._drop(cohort.id_at(position), fault)
-        return bool(blamed)
 
     def _drop(self, client: ClientId, fault: Fault) -> None:
         self.drops.setdefault(client, Drop(fault, self.step))

@@ -39,6 +39,4 @@ def survivors(context: SlotContext, survivors: Members, key: PublicKey) -> bytes
     Spec: §6.4.
     """
     bits = np.packbits(survivors, bitorder="little").tobytes()
-    return labels.pack(
-        Label.SURVIVORS, context.session_id, context.info, len(survivors), bits, key
-    )
+    return labels.pack(Label.SURVIVORS, context.session_id, context.info, len(survivors), bits, key)

@@ -6,7 +6,7 @@ nothing is left to remove.
 Spec: §10.4, §10.5, §10.7, §10.9.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +21,6 @@ from deltafl.secagg.messages import (
     ConsistencySignature,
     Letters,
     MaskedInput,
-    OpenSlot,
     Roster,
     SumOpening,
     UnmaskRequest,
@@ -29,6 +28,7 @@ from deltafl.secagg.messages import (
 from deltafl.secagg.openings import Check, Commitment
 from deltafl.secagg.params import ClientId, SessionId, SessionParams, SlotSpec
 from deltafl.secagg.primitives import AddMasks
+from deltafl.secagg.receipts import Receipts
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.signing import Signer
 from deltafl.secagg.unmasking import Promises, Recovered, SlotSecrets, remove_masks
@@ -72,9 +72,9 @@ class Devices:
         return ClientId(int(self.ids[position]))
 
     def signer_at(self, position: int) -> Signer:
-        """A device of a signed session."""
+        """A device."""
         advertised = self.keys[position]
-        return Signer(present(advertised.credential).identity, advertised.sealing_key)
+        return Signer(advertised.credential.identity, advertised.key)
 
 
 @dataclass(slots=True, eq=False)
@@ -138,46 +138,32 @@ class Summing:
         self.contributed[position] = True
         return None
 
-    def take_signature(
-        self, position: int, message: ConsistencySignature, *, is_list: bool
-    ) -> Fault | None:
-        """Keep a device's signature: of the slot's members before it opens, or of its survivors."""
+    def take_signature(self, position: int, message: ConsistencySignature) -> Fault | None:
+        """Keep a device's signature of the survivors."""
         signer = self.devices.signer_at(position)
-        if is_list:
-            session_id = self.devices.session_id
-            statement = signing.members(session_id, self.index, self.members, signer.sealing_key)
-        else:
-            statement = signing.survivors(self.context, self.contributed, signer.sealing_key)
+        statement = signing.survivors(self.context, self.contributed, signer.key)
         if not verify(signer.identity, statement, message.signature):
             return Fault.BAD_SIGNATURE
         self.signatures[position] = message.signature
         return None
 
-    def with_signatures(
-        self,
-        message: Callable[[int, Members, Mapping[int, bytes]], OpenSlot | UnmaskRequest],
-        members: Members,
-        recipients: Sequence[ClientId],
-        refusals: Mapping[int, frozenset[int]],
-    ) -> Letters:
-        """A message for each device, with the signatures that it counts of a list of devices.
+    def requests(self, recipients: Sequence[ClientId], linked: Members) -> Letters:
+        """A request for each device, with signatures that it counts.
 
         Args:
-            message: Its type.
-            members: The list.
             recipients: The devices.
-            refusals: Whose boxes each device refused, by position.
+            linked: Who has a link with whom, by device and column among its neighbours.
         """
         graph, positions = self.devices.graph, self.devices.positions
 
         def write(client: ClientId) -> bytes:
             position = positions[client]
-            # A device does not accept the signature of a neighbour whose box it could not read.
-            credible = self.signatures.keys() - refusals[position]
-            holders = graph.holders_of(position).tolist()
-            signers = [p for p in holders if p in credible][: self.params.threshold]
+            holders = graph.holders_of(position)
+            near = holders[graph.linked_with(position, linked)[holders]].tolist()
+            signers = [p for p in near if p in self.signatures][: self.params.threshold]
             signatures = {p: self.signatures[p] for p in signers}
-            return wire.encode(message(self.index, members, signatures), self.params)
+            request = UnmaskRequest(self.index, self.contributed, signatures)
+            return wire.encode(request, self.params)
 
         return Letters(recipients, write)
 
@@ -185,18 +171,37 @@ class Summing:
         """What the secrets of the slot must match.
 
         Args:
-            commitments: To the seeds of every tolerant slot, by position.
+            commitments: To both secrets of every tolerant slot, by position.
         """
-        column = self.params.columns[self.index]
-        mask_keys = {p: k.mask_keys[column] for p, k in self.devices.keys.items()}
-        of_slot = {p: c[column] for p, c in commitments.items()}
-        return Promises(self.context, self.index, of_slot, mask_keys)
+        first = 2 * self.params.columns[self.index]
+        of_slot = {p: (c[first], c[first + 1]) for p, c in commitments.items()}
+        return Promises(self.context, self.index, of_slot)
 
-    def unmask(self, recovered: Recovered, promises: Promises, add_masks: AddMasks) -> None:
-        """Remove all masks from the sum; `add_masks` adds masks to it."""
+    def unmask(
+        self, recovered: Recovered, receipts: Receipts, linked: Members, add_masks: AddMasks
+    ) -> dict[int, Fault]:
+        """Remove all masks from the sum.
+
+        Args:
+            recovered: The slot's secrets.
+            receipts: What devices deposited.
+            linked: Who has a link with whom, by device and column among its neighbours.
+            add_masks: The function that adds masks.
+
+        Returns:
+            The devices, by position, that deposited other keys than they said; then the sum is
+            lost.
+        """
         self.recovered = recovered
-        summed = self.total, recovered, self.context, self.devices.graph, self.contributed
-        remove_masks(*summed, promises.mask_keys, add_masks)
+        column, left = self.params.columns[self.index], dict[int, Mapping[int, bytes]]()
+        for lost, recovery in recovered.recovery.items():
+            peers = np.flatnonzero(self.devices.graph.linked_with(lost, linked) & self.contributed)
+            keys = receipts.revealed(lost, column, recovery, peers)
+            if keys is None:
+                return {lost: Fault.BAD_COMMITMENT}
+            left[lost] = keys
+        remove_masks(self.total, recovered.seeds.values(), left, self.context, add_masks)
+        return {}
 
     def revealed(self, remaining: tuple[ClientId, ...]) -> SlotSum:
         """The sum, from which all masks are gone, and its proof."""

@@ -1,31 +1,24 @@
 """Which devices may go on, and when a session must end: rules shared with the ideal functionality.
 
-`judge` says whom to drop after a device says that a neighbour's box held no shares for it. One of
-the two is at fault, but nobody else can tell which, because only they can read the box. So a
-single complaint drops neither device; the share counts as missing. If the colluding devices in a
-neighbourhood are fewer than the others, two things are certain. A device that complains about most
-of its neighbours is itself at fault. And a device whose shares too few neighbours accept cannot be
-unmasked, whatever the reason.
-
-Spec: §10.6, §10.11.
+Spec: §10.11.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
-from deltafl.secagg.errors import Fault, SessionAborted, UsageError
+from deltafl.secagg.errors import SessionAborted, UsageError
 from deltafl.secagg.graph import Graph, Members, without_isolated
 from deltafl.secagg.params import ClientId, SessionParams
 
 
-def settle(graph: Graph, params: SessionParams, members: Members) -> Members:
+def settle(graph: Graph, params: SessionParams, members: Members, linked: Members) -> Members:
     """The cohort that a round starts with: the members without the isolated ones.
 
     Raises:
         SessionAborted: fewer than min_cohort are left.
     """
-    settled = without_isolated(graph, members, params.threshold)
+    settled = without_isolated(graph, members, linked, params.threshold)
     require_cohort(params, int(settled.sum()))
     return settled
 
@@ -79,58 +72,23 @@ def require_cohort(params: SessionParams, num_members: int) -> None:
 
 
 def require_recoverable(
-    graph: Graph, params: SessionParams, cohort: Members, helpers: Members
+    graph: Graph, params: SessionParams, linked: Members, cohort: Members, helpers: Members
 ) -> None:
     """End the session if the masks of a slot can no longer be removed.
 
     Args:
         graph: The neighbourhoods.
         params: Contains the threshold.
+        linked: Who has a link with whom, by device and column among its neighbours.
         cohort: The devices whose secrets of the slot are needed.
         helpers: The devices that still give shares.
 
     Raises:
         SessionAborted: for a device of the cohort, fewer than t helpers hold its shares.
     """
-    shares = graph.count_holders(helpers)[cohort]
+    shares = graph.count_holders(helpers, linked)[cohort]
     if len(shares) and int(shares.min()) < params.threshold:
         raise SessionAborted(
             f"only {int(shares.min())} devices are left to help unmask one of the cohort, "
             f"and the threshold is {params.threshold}: this slot's sum is lost"
         )
-
-
-def judge(
-    graph: Graph, members: Members, refusals: Mapping[int, frozenset[int]], threshold: int
-) -> dict[int, Fault]:
-    """Which devices must leave before a slot opens.
-
-    Args:
-        graph: The neighbourhoods.
-        members: The devices still in the session, over the roster.
-        refusals: For each device the senders whose boxes it refused, by position.
-        threshold: Shares needed to rebuild a secret.
-
-    Returns:
-        The devices to drop, by position, with their faults.
-    """
-    present = {
-        accuser: [dealer for dealer in refused if members[dealer]]
-        for accuser, refused in refusals.items()
-        if members[accuser]
-    }
-    blamed = {
-        accuser: Fault.BAD_RECEIPT
-        for accuser, refused in present.items()
-        if 2 * len(refused) > np.count_nonzero(members[graph.neighbours(accuser)])
-    }
-    believed = members.copy()
-    believed[list(blamed)] = False
-    holders = graph.count_holders(believed)
-    accused = set[int]()
-    for accuser, refused in present.items():
-        if believed[accuser]:
-            holders[refused] -= 1
-            accused.update(refused)
-    unheld = (dealer for dealer in sorted(accused) if holders[dealer] < threshold)
-    return blamed | {dealer: Fault.BAD_BOX for dealer in unheld if believed[dealer]}

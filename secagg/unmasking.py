@@ -1,21 +1,20 @@
 """Removes the masks from one slot's sum: collects shares, rebuilds and verifies the secrets.
 
-A rebuilt seed must match its commitment, and a rebuilt key its advertised public key. If one does
-not, there is no sum, unless it can be found out which shares are wrong (`blame.py`).
+A rebuilt secret must match its commitment. If one does not, there is no sum, unless it can be
+found out which shares are wrong (`blame.py`).
 
 Spec: §10.9, §10.10.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from deltafl.secagg import keys, shamir
+from deltafl.secagg import shamir
 from deltafl.secagg.errors import Fault, SessionAborted
 from deltafl.secagg.graph import Graph, Members, Positions
-from deltafl.secagg.keys import KeyPair, PublicKey
-from deltafl.secagg.masks import SlotContext, seed_commitment, subtracts
+from deltafl.secagg.masks import SlotContext, recovery_commitment, seed_commitment, subtracts
 from deltafl.secagg.messages import ShareKind, UnmaskShares
 from deltafl.secagg.primitives import AddMasks
 from deltafl.secagg.ring import Vector
@@ -29,23 +28,22 @@ class Promises:
     Attributes:
         context: The slot.
         slot: Its index, that of a tolerant slot.
-        commitments: To the self-mask seeds, 32 bytes each.
-        mask_keys: The public mask keys.
+        commitments: To the self-mask seed and the recovery key, 32 bytes each.
     """
 
     context: SlotContext
     slot: int
-    commitments: Mapping[int, bytes]
-    mask_keys: Mapping[int, PublicKey]
+    commitments: Mapping[int, tuple[bytes, bytes]]
 
     def is_seed(self, position: int, secret: bytes) -> bool:
         """Whether a device committed to this self-mask seed."""
         committed = seed_commitment(self.context.session_id, self.slot, position, secret)
-        return committed == self.commitments[position]
+        return committed == self.commitments[position][ShareKind.SEED]
 
-    def is_key(self, position: int, secret: bytes) -> bool:
-        """Whether a device advertised the public key of this secret mask key."""
-        return keys.key_pair(secret).public == self.mask_keys[position]
+    def is_recovery_key(self, position: int, secret: bytes) -> bool:
+        """Whether a device committed to this recovery key."""
+        committed = recovery_commitment(self.context.session_id, self.slot, position, secret)
+        return committed == self.commitments[position][ShareKind.RECOVERY]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +52,11 @@ class Recovered:
 
     Attributes:
         seeds: Self-mask seeds of the survivors, by roster position.
-        mask_keys: Mask key pairs of the devices that dropped out, by roster position.
+        recovery: Recovery keys of the devices that dropped out, by roster position.
     """
 
     seeds: Mapping[int, bytes] = field(repr=False)
-    mask_keys: Mapping[int, KeyPair] = field(repr=False)
+    recovery: Mapping[int, bytes] = field(repr=False)
 
 
 class SlotSecrets:
@@ -82,23 +80,23 @@ class SlotSecrets:
         self._shares = np.zeros((*shape, shamir.NUM_LIMBS), dtype=np.uint32)
         self._filled = np.zeros(shape, dtype=np.bool_)
 
-    def take(self, holder: int, message: UnmaskShares, refused: frozenset[int]) -> Fault | None:
+    def take(self, holder: int, message: UnmaskShares, linked: Members) -> Fault | None:
         """Store a device's shares.
 
         Args:
             holder: The device's position.
             message: Its shares.
-            refused: Positions of the devices whose shares it said it did not get.
+            linked: The devices with which it has a link, and itself, over the roster.
 
         Returns:
             A fault if these are not the shares that the device was asked for.
         """
         owners = self.graph.holders_of(holder)
-        asked = self.cohort[owners] & ~np.isin(owners, list(refused))
+        asked = self.cohort[owners] & linked[owners]
         positions = owners[asked]
         if not np.array_equal(message.positions, positions):
             return Fault.MALFORMED
-        wanted = np.where(self.survivors[positions], ShareKind.SEED, ShareKind.KEY)
+        wanted = np.where(self.survivors[positions], ShareKind.SEED, ShareKind.RECOVERY)
         if (message.kinds != wanted).any():
             return Fault.MALFORMED
         self._shares[holder, asked] = message.shares
@@ -145,7 +143,7 @@ class SlotSecrets:
 
     def fits(self, promises: Promises, owner: int, secret: bytes) -> bool:
         """Whether a secret is the one that its owner promised."""
-        is_promised = promises.is_seed if self.survivors[owner] else promises.is_key
+        is_promised = promises.is_seed if self.survivors[owner] else promises.is_recovery_key
         return is_promised(owner, secret)
 
     def arrived(self, owner: int) -> tuple[Positions, Limbs]:
@@ -168,14 +166,13 @@ class SlotSecrets:
         cohort = np.flatnonzero(self.cohort).tolist()
         for owner in cohort:
             if owner not in secrets:
-                what = "seed" if self.survivors[owner] else "key"
+                what = "seed" if self.survivors[owner] else "recovery key"
                 raise SessionAborted(
                     f"the shares of the device at position {owner} do not give the {what} that it "
                     "promised, and nobody can tell which it used: this slot's sum is lost"
                 )
         seeds = {p: secrets[p] for p in cohort if self.survivors[p]}
-        mask_keys = {p: keys.key_pair(secrets[p]) for p in cohort if not self.survivors[p]}
-        return Recovered(seeds, mask_keys)
+        return Recovered(seeds, {p: secrets[p] for p in cohort if not self.survivors[p]})
 
     def _holders(self, owners: Positions) -> tuple[Positions, Members]:
         """The holders of each owner's shares, and whose arrived; both (owners, holders)."""
@@ -187,30 +184,23 @@ class SlotSecrets:
 
 def remove_masks(
     total: Vector,
-    recovered: Recovered,
+    seeds: Iterable[bytes],
+    left: Mapping[int, Mapping[int, bytes]],
     context: SlotContext,
-    graph: Graph,
-    survivors: Members,
-    mask_keys: Mapping[int, PublicKey],
     add_masks: AddMasks,
 ) -> None:
     """Remove every mask from the sum of masked vectors, in place.
 
     Args:
         total: Sum of the survivors' masked vectors.
-        recovered: The slot's secrets.
+        seeds: Of their self masks.
+        left: For each device that dropped out, the keys of its links with them, by position.
         context: What the masks are bound to.
-        graph: The neighbourhoods.
-        survivors: The devices whose vectors are in the sum.
-        mask_keys: The public mask key of every device for the slot, by roster position.
         add_masks: The function that adds masks to the sum.
     """
     added: list[bytes] = []
-    subtracted = [context.self_mask_key(seed) for seed in recovered.seeds.values()]
-    for dropped, pair in recovered.mask_keys.items():
-        near = graph.neighbours(dropped)
-        near = near[survivors[near]]
-        peers = [mask_keys[survivor] for survivor in near.tolist()]
-        for shared in context.pair_secrets(pair, near.tolist(), peers):
-            (added if subtracts(shared.peer, dropped) else subtracted).append(shared.key())
+    subtracted = [context.self_mask_key(seed) for seed in seeds]
+    for dropped, of_peers in left.items():
+        for pair in context.tolerant(of_peers):
+            (added if subtracts(pair.peer, dropped) else subtracted).append(pair.key())
     add_masks(total, added, subtracted)
