@@ -40,7 +40,7 @@ class RoundServer:
         models: The levels' models, as the bytes that devices get, joined in order.
         params: The session's parameters: slots and context of these levels.
         invited: The cohort.
-        directory: Decides which identity keys to accept; needed for signed sessions.
+        directory: Decides which identity keys to accept.
         primitives: What the server computes with.
         keeps_cohort: Whether devices insist that nobody is lost after the first level.
         lost: What earlier rounds over these models have revealed, level by level, with which this
@@ -61,7 +61,7 @@ class RoundServer:
         models: bytes,
         params: SessionParams,
         invited: Iterable[ClientId],
-        directory: Directory | None = None,
+        directory: Directory,
         primitives: Primitives = PLAIN,
         *,
         keeps_cohort: bool = False,
@@ -91,7 +91,7 @@ class RoundServer:
     def step(self) -> Step:
         """The message that devices must send next."""
         stage = COLLECTED_AT.get(self._session.state, Stage.MASK)
-        return Step(stage, self._rounds.slot if stage >= Stage.LIST else 0)
+        return Step(stage, self._rounds.slot if stage >= Stage.MASK else 0)
 
     @property
     def awaits_updates(self) -> bool:
@@ -122,9 +122,7 @@ class RoundServer:
             match closed:
                 case ServerState.RECEIPT:
                     return self._ask()
-                case ServerState.LIST if outgoing:
-                    return self._question(outgoing)
-                case ServerState.LIST | ServerState.MASK if not outgoing:
+                case ServerState.MASK if not outgoing:
                     self._rounds.lose()
                     return self._ask()
                 case _:
@@ -159,7 +157,7 @@ class RoundServer:
             rounds.slot, binding(self._context, question), self._check_of(question)
         )
         rounds.check_opened(tuple(opened))
-        return _relayed(opened) if session.state is ServerState.LIST else self._question(opened)
+        return self._question(opened)
 
     def _check_of(self, question: Query | Threshold) -> Check | None:
         """Whether an answer is proved to be valid; None if answers come without a proof."""

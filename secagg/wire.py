@@ -83,7 +83,7 @@ _MAX_FIELDS: Final = 12
 _POSITION: Final = np.dtype("<u4")
 _SHARE: Final = np.dtype([("position", "<u4"), ("kind", "u1"), ("share", "<u4", shamir.NUM_LIMBS)])
 _SLOT_FIELDS: Final = 5
-_ADVERTISEMENT: Final = keys.KEY_SIZE + IDENTITY_SIZE + SIGNATURE_SIZE
+ADVERTISEMENT_SIZE: Final = keys.KEY_SIZE + IDENTITY_SIZE + SIGNATURE_SIZE
 
 
 def plaintext_size(params: SessionParams) -> int:
@@ -182,7 +182,7 @@ def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
             return Kind.OPEN, _open_to_fields(message)
         case RosterMessage():
             advertised = Records.of(
-                {p: advertisement(own) for p, own in message.keys.items()}, _ADVERTISEMENT
+                {p: advertisement(own) for p, own in message.keys.items()}, ADVERTISEMENT_SIZE
             )
             return Kind.ROSTER, _roster_fields(message.roster, advertised)
         case ShareDelivery():
@@ -221,7 +221,7 @@ def max_bytes(params: SessionParams) -> int:
     """Upper bound on the size of a message of a session, in bytes. Spec: §7.2."""
     num_slots, num_devices = len(params.columns), params.num_invited
     largest = max(
-        _ADVERTISEMENT, box_size(params), receipt_size(params), COMMITTED_SIZE, _SHARE.itemsize
+        ADVERTISEMENT_SIZE, box_size(params), receipt_size(params), COMMITTED_SIZE, _SHARE.itemsize
     )
     lists = num_devices * (_POSITION.itemsize + record_size(largest)) + 2 * DIGEST_SIZE * num_slots
     return _OVERHEAD + params.longest_vector + params.longest_proof + max(lists, MAX_OPEN_BYTES)
@@ -300,7 +300,7 @@ def _reopen_from_fields(fields: FieldReader, params: SessionParams) -> SessionOp
 
 def _advertise_from_fields(fields: FieldReader, params: SessionParams) -> AdvertiseKeys:
     del params
-    return _read_advertisement(fields.binary(_ADVERTISEMENT))
+    return _read_advertisement(fields.binary(ADVERTISEMENT_SIZE))
 
 
 def advertisement(message: AdvertiseKeys) -> bytes:
@@ -323,7 +323,7 @@ def _roster_from_fields(fields: FieldReader, params: SessionParams) -> RosterMes
     roster = np.frombuffer(ids, dtype=_POSITION).astype(np.uint32)
     if len(roster) < 1 or not (roster[1:] > roster[:-1]).all():
         raise DecodeError("the roster's ids do not ascend")
-    advertised = _read_records(fields, _ADVERTISEMENT, params.num_invited)
+    advertised = _read_records(fields, ADVERTISEMENT_SIZE, params.num_invited)
     parsed = {position: _read_advertisement(data) for position, data in advertised.items()}
     return RosterMessage(roster, parsed)
 

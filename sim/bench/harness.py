@@ -87,7 +87,6 @@ FLAGS: Final = {
     "seed": Flag(
         "seed of all that is made up; keys come from the operating system", "S", within("[0, inf)")
     ),
-    "signed": Flag("devices sign keys, and agree on who is in a sum"),
     "task": Flag(
         "cnn: ConvNet, 40 clients of 179 images, batch 16; linear: 784 -> 62, 100 clients of "
         "179, batch 10; gru: GRU(128) on 53 symbols, 10 clients of 1288 texts, batch 16",

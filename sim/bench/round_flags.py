@@ -26,7 +26,6 @@ class RoundBenchmark:
     queries: int = 24
     search: str = "trusted"
     graph: GraphKind = GraphKind.SPARSE
-    signed: bool = False
     dropout: float = 0.0
     seed: int = 1
 
@@ -45,7 +44,7 @@ class RoundBenchmark:
                 "search": "trusted" if self.search == "trusted" else "verified",
                 "votes": "proved" if self.search == "proved" else "trusted",
             },
-            "privacy": {"graph": str(self.graph), "signed": self.signed, "min_cohort": 5},
+            "privacy": {"graph": str(self.graph), "min_cohort": 5},
             "policy": {"max_pivots": pivots, "max_mm_pivots_per_device": str(pivots)},
             "training": {"device": "cpu"},
             "experiment": {"seed": self.seed},

@@ -58,7 +58,6 @@ class SessionBenchmark:
     dim: int = 100_000
     graph: GraphKind = GraphKind.SPARSE
     neighbours: int | None = None
-    signed: bool = False
     dropout: float = 0.0
     seed: int = 1
     peer: str | None = None
@@ -85,7 +84,6 @@ class SessionBenchmark:
             (SlotSpec("benchmark", self.dim, _RING_BITS),),
             threat=_THREAT,
             graph=self.graph if self.neighbours is None else GraphKind.COMPLETE,
-            signed=self.signed,
             graph_seed=Seeds(self.seed).digest(Purpose.GRAPH),
             context=bytes(32),
         )

@@ -109,7 +109,6 @@ class Stopwatch(NoObserver):
         return {
             "neighbours": min(params.degree, params.num_invited - 1),
             "threshold": params.threshold,
-            "signed": params.signed,
             "total_cpu_s": round(played.cpu_s, 4),
             "wall_s": round(played.wall_s, 4),
             "devices_cpu_s": round(sum(devices), 4),

@@ -24,28 +24,20 @@ def nobody(round_index: int, device_ids: Sequence[int], num_slots: int) -> Mappi
     return {}
 
 
-def stages_of_session(*, signed: bool) -> tuple[Stage, ...]:
-    """The stages at which a device may vanish; unsigned sessions have no LIST and no CONFIRM."""
-    only_signed = (Stage.LIST, Stage.CONFIRM)
-    return tuple(stage for stage in Stage if signed or stage not in only_signed)
-
-
-def seeded_dropouts(seeds: Seeds, rate: float, *, signed: bool) -> Dropouts:
+def seeded_dropouts(seeds: Seeds, rate: float) -> Dropouts:
     """Decide which devices drop out of a run's sessions, and when; each round draws anew.
 
     A device drops out with probability `rate`, at a stage drawn uniformly and, if the stage has
     slots, at a slot drawn uniformly. A slot that lacks this stage loses the device at its next
-    message; a list is signed before the first slot, if at all. In half of the cases its last
-    message still comes, but late.
-    Which devices drop out depends neither on the number of slots nor on `signed`, so that all
-    algorithms lose the same devices.
+    message. In half of the cases its last message still comes, but late.
+    Which devices drop out does not depend on the number of slots, so that all algorithms lose the
+    same devices.
 
     Args:
         seeds: where the randomness comes from.
         rate: a probability.
-        signed: whether the sessions are.
     """
-    stages = stages_of_session(signed=signed)
+    stages = tuple(Stage)
 
     def dropouts(
         round_index: int, device_ids: Sequence[int], num_slots: int
@@ -56,7 +48,7 @@ def seeded_dropouts(seeds: Seeds, rate: float, *, signed: bool) -> Dropouts:
             fate, stage_draw, slot_draw, late_draw = generator.random(4)
             if fate < rate:
                 stage = stages[int(stage_draw * len(stages))]
-                slot = int(slot_draw * num_slots) if stage > Stage.LIST else 0
+                slot = int(slot_draw * num_slots) if stage >= Stage.MASK else 0
                 plan[device_id] = Vanish(Step(stage, slot), late=bool(late_draw < 0.5))
         return plan
 

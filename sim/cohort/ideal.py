@@ -73,7 +73,7 @@ class IdealRounds:
                 rounds.check_opened(session.open_slot(rounds.slot))
                 contributors = session.collect(rounds.slot, rounds.check_tail)
                 if contributors is None:
-                    if isinstance(rounds.question, Query) and not _is_unasked(session, rounds.slot):
+                    if isinstance(rounds.question, Query):
                         devices.answer_in_vain(session.remaining, rounds.level, rounds.question)
                     rounds.lose()
                 else:
@@ -129,8 +129,3 @@ class _Devices:
         for client, device, passes in zip(ids, own, passing, strict=True):
             update = self._work.update(client, level) if passes else None
             yield device.contribution(update, self._noise[client])
-
-
-def _is_unasked(session: IdealSession, slot: int) -> bool:
-    """Whether a slot was given up because a device did not sign the list of its devices."""
-    return any(drop.step == Step(Stage.LIST, slot) for drop in session.drops.values())

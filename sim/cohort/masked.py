@@ -40,7 +40,7 @@ class MaskedRounds:
         sessions: How sessions are set up.
         randomness: Source of every secret.
         observer: Watches what the server sends and receives.
-        enrolment: The devices' identities, for signed sessions.
+        enrolment: The devices' identities.
         noise: Source of each device's noise.
         primitives: What the parties of a session compute with, called for each session.
     """
@@ -74,9 +74,8 @@ class MaskedRounds:
             i: RoundClient(
                 i,
                 self.sessions.policy,
-                sources[i][0],
-                self.enrolment.credentials_for(i, params),
-                sources[i][1],
+                self.enrolment.credentials(i),
+                *sources[i],
                 primitives=own,
                 ledger=self.enrolment.ledger(i),
             )
@@ -101,8 +100,7 @@ class MaskedRounds:
         if told is None:
             return self.randomness, self.noise(device)
         seed = self.randomness(SEED_SIZE)
-        identity = self.enrolment.seed(device) if params.signed else b""
-        told.seeds[params.tag, device] = seed, identity
+        told.seeds[params.tag, device] = seed, self.enrolment.seed(device)
         return sources_of(seed)
 
 

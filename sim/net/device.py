@@ -195,7 +195,7 @@ class DeviceSide:
             self.notes.began(task.round_index + 1)
         day = self.today()
         credentials = Credentials(self.own.identity, self.directory)
-        mine = self.own.client, self.policy, self.randomness, credentials
+        mine = self.own.client, self.policy, credentials, self.randomness
         machine = RoundClient(*mine, ledger=self.ledger, graph_seed=task.graph_seed, today=day)
         self._round = begun = _Round(task.task, task.measures, machine)
         try:

@@ -21,6 +21,7 @@ from deltafl.secagg import SessionParams, ring, shamir, wire
 from deltafl.secagg.codec import Records
 from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
 from deltafl.secagg.keys import KEY_SIZE, PublicKey
+from deltafl.secagg.links import TAG_SIZE
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
@@ -95,7 +96,7 @@ class _Session:
         self._levels, self._params = levels, params
         self._everyone = np.ones(params.num_invited, dtype=np.bool_)
         self._near = params.num_invited - 1 if params.is_complete else params.degree
-        self._is_agreed = False
+        self._is_open = False
         self._proof = 0  # bytes of the proof of the last sum, which travels with the next question
 
     def set_up(self, num_parameters: int) -> Iterator[Trip]:
@@ -103,43 +104,39 @@ class _Session:
         params, levels = self._params, self._levels
         models, rest = _long(num_parameters * _BYTES_PER_PARAMETER * len(levels.rounds))
         announced = Announce(levels, models, wire.encode(SessionOpen(params), params))
-        num_keys = len(params.columns)
         key, identity = PublicKey(bytes(KEY_SIZE)), IdentityKey(bytes(IDENTITY_SIZE))
-        credential = Credential(identity, bytes(SIGNATURE_SIZE)) if params.signed else None
-        keys = AdvertiseKeys(key, (key,) * num_keys, credential)
+        credential = Credential(identity, bytes(SIGNATURE_SIZE))
+        keys = AdvertiseKeys(key, credential)
         yield Trip("keys", len(envelopes.encode(announced)) + rest, self._size(keys))
         roster = wire.encode_roster(
             np.zeros(params.num_invited, dtype=np.uint32),
-            _records(self._near, wire.advertisement_size(params)),
+            _records(self._near, wire.ADVERTISEMENT_SIZE),
             params,
         )
         boxes = _records(self._near, wire.box_size(params))
-        shares = ShareKeys((bytes(DIGEST_SIZE),) * num_keys, boxes)
+        shares = ShareKeys((bytes(DIGEST_SIZE),) * (2 * len(params.columns)), boxes)
         yield Trip("shares", _relayed(roster), self._size(shares))
+        links = _records(self._near, wire.receipt_size(params))
         delivered = wire.encode(ShareDelivery(self._everyone, boxes), params)
-        yield Trip("receipts", _relayed(delivered), self._size(ShareReceipt(())))
+        yield Trip("receipts", _relayed(delivered), self._size(ShareReceipt(links)))
 
     def sum_of(self, slot: int, question: Query | Threshold) -> Iterator[Trip]:
         """The exchanges of one secure sum."""
         params, everyone = self._params, self._everyone
         spec = params.slots[slot]
-        signed = params.signed
         signature = self._size(ConsistencySignature(slot, bytes(SIGNATURE_SIZE)))
         check = _relayed(wire.encode(ConsistencyCheck(slot, everyone), params))
-        signatures = _records(params.threshold, SIGNATURE_SIZE) if signed else {}
-        lists = signed and spec.whole and not self._is_agreed
-        if lists:
-            yield Trip("signed lists", check, signature)
-        opened = OpenSlot(slot, everyone, signatures if lists else {})
+        signatures = _records(params.threshold, SIGNATURE_SIZE)
+        tags = {} if self._is_open else _records(self._near, TAG_SIZE)
+        opened = OpenSlot(slot, everyone, tags)
         proof, rest = _long(self._proof)
         asked = Ask(question, wire.encode(opened, params), proof)
         yield Trip("masked vectors", len(envelopes.encode(asked)) + rest, self._masked(slot, spec))
-        self._is_agreed = True
+        self._is_open = True
         self._proof = self._proof_of(slot, spec)
         if spec.whole:
             return
-        if signed:
-            yield Trip("signed lists", check, signature)
+        yield Trip("signed lists", check, signature)
         request = wire.encode(UnmaskRequest(slot, everyone, signatures), params)
         yield Trip("shares to unmask", _relayed(request), self._size(self._shares(slot)))
 

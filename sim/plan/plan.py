@@ -110,7 +110,6 @@ class SessionPlan:
 
     Attributes:
         graph: "complete" or "sparse".
-        signed: whether sessions are.
         neighbours: devices that a device shares masks with.
         threshold: shares that rebuild a secret.
         quorum: fewest devices to sum over.
@@ -122,7 +121,6 @@ class SessionPlan:
     """
 
     graph: str
-    signed: bool
     neighbours: int
     threshold: int
     quorum: int
@@ -271,7 +269,6 @@ def _remedy(config: RunConfig, num_parameters: int) -> str:
 def _session(params: SessionParams, dropout: float, losable: int | None) -> SessionPlan:
     return SessionPlan(
         graph="complete" if params.is_complete else "sparse",
-        signed=params.signed,
         neighbours=min(params.degree, params.num_invited - 1),
         threshold=params.threshold,
         quorum=params.min_cohort,

@@ -29,10 +29,9 @@ def as_text(plan: Plan) -> str:
 
 def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     session, costs = plan.session, plan.costs
-    signed = "signed" if session.signed else "not signed"
     yield (
         "session",
-        f"{session.graph} graph, {signed}; each device has {session.neighbours} neighbours",
+        f"{session.graph} graph; each device has {session.neighbours} neighbours",
     )
     yield "threshold", f"{session.threshold} devices together rebuild a secret of another"
     yield "quorum", f"a sum is over at least {session.quorum:,} devices"

@@ -217,7 +217,6 @@ def sessions_of(config: RunConfig) -> Sessions:
         ),
         graph=_graph(config),
         min_cohort=privacy.min_cohort,
-        signed=privacy.sessions_are_signed,
     )
 
 
@@ -393,11 +392,7 @@ def weighing_of(
 
 def dropouts_of(config: RunConfig) -> Dropouts:
     """Which devices drop out when, in a run."""
-    return seeded_dropouts(
-        Seeds(config.experiment.seed),
-        config.faults.dropout,
-        signed=config.privacy.sessions_are_signed,
-    )
+    return seeded_dropouts(Seeds(config.experiment.seed), config.faults.dropout)
 
 
 def build_rounds(config: RunConfig, observer: Observer) -> "SecureRounds":

@@ -13,10 +13,9 @@ from deltafl.secagg import ClientId, SlotSum, Stage, Step
 from deltafl.secagg.session import Observer
 
 STAGE_WORDS: Final = {
-    Stage.ADVERTISE: "devices measure their losses and send keys",
+    Stage.ADVERTISE: "devices measure their losses and send a key",
     Stage.SHARE: "devices share their secrets",
-    Stage.RECEIPT: "devices acknowledge their shares",
-    Stage.LIST: "devices sign who takes part",
+    Stage.RECEIPT: "devices derive their links",
     Stage.MASK: "devices send masked vectors",
     Stage.CONFIRM: "devices sign who is left",
     Stage.UNMASK: "devices help to unmask the sum",

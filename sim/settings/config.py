@@ -376,7 +376,7 @@ class QuantileConfig:
             hundred devices or more.
         search: whether devices check the search themselves. "verified": each device commits to its
             answers, checks every sum, and accepts only the questions and the η that follow from the
-            sums. This takes signed sessions and the complete graph. "trusted": devices answer
+            sums. This takes the complete graph. "trusted": devices answer
             whatever the server asks; a server that lies can then ask until its sums are about a
             single device. "auto": "verified" against an active server, otherwise "trusted". Where
             an active server meets a sparse graph, "auto" is an error: choose "trusted", or another
@@ -426,9 +426,7 @@ class PrivacyConfig:
         sums: "masked" (real keys, real bytes) or "ideal" (the same sums without cryptography).
         adversary: the server to defend against: "curious" (it follows the protocol and pools what
             it sees with colluding devices) or "active" (it may deviate from the protocol in any
-            way). By default curious, and unsigned: it is trusted to hand out the true keys.
-        signed: whether devices have identities and agree on the survivors of every sum; always so
-            against an active server.
+            way).
         graph: which devices share masks: "complete" (all pairs), "sparse", or "auto" (by cohort
             size; always complete against an active server and for a verified search).
         expected_dropout: δ, the share of a cohort that may drop out without losing the sum; on a
@@ -452,7 +450,6 @@ class PrivacyConfig:
 
     sums: Annotated[str, OneOf(tuple(Sums))] = "masked"
     adversary: Annotated[str, OneOf(("curious", "active"))] = "curious"
-    signed: bool = False
     graph: Annotated[str, OneOf(("auto", "complete", "sparse"))] = "auto"
     expected_dropout: Share = 0.1
     colluding: Share = 0.1
@@ -463,11 +460,6 @@ class PrivacyConfig:
     max_weight: Count = 8192
     transcript: Annotated[str, OneOf((AUTO, FULL, SUMS))] = AUTO
     truth: bool = False
-
-    @property
-    def sessions_are_signed(self) -> bool:
-        """Whether sessions are signed: if the settings say so, and against an active server."""
-        return self.signed or self.adversary == "active"
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,9 +201,6 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     'attackers.share > 0 and attackers.kind = "flipped-labels"': {
         "attackers.from_class ≠ attackers.to_class": "nothing would be flipped",
     },
-    f'{_SEARCH} and quantile.search = "verified" and privacy.adversary = "curious"': {
-        "privacy.signed = true": "devices check a search only if each knows who signed what",
-    },
     f'{_SEARCH} and quantile.search = "verified"': {'privacy.graph ≠ "sparse"': _CHECKED},
     f'{_SEARCH} and quantile.search = "auto" and privacy.adversary = "active"': {
         'privacy.graph ≠ "sparse"': _CHECKED,

@@ -306,9 +306,9 @@ class PrivateDeltaFL(Strategy):
         }
         self._config = build_config([own, settings or {}])
         is_active = self._config.privacy.adversary == Adversary.ACTIVE
-        if self._config.privacy.sessions_are_signed and (enrolled is None or run_config is None):
+        if is_active and (enrolled is None or run_config is None):
             raise ConfigError(
-                "privacy.signed or an active privacy.adversary: nodes need identities; give "
+                "an active privacy.adversary: nodes need identities; give "
                 "enrolled=Enrolled(…) and run_config=context.run_config: see docs/flower.md"
             )
         if enrolled is not None and not is_active:
