@@ -84,15 +84,15 @@ class RoundClient:
     Args:
         client_id: The device's id.
         policy: What the device insists on.
+        credentials: Its identity, and how it recognises other devices.
         randomness: Source of every secret.
-        credentials: Needed for signed sessions; without them, the device refuses such sessions.
         noise: Source of the noise of searches and updates; None to use `randomness`.
         primitives: What the device computes with.
         ledger: The models that the device has answered for, and the sessions it answered in. It
             belongs to the device and outlives its rounds; by default, nothing is remembered.
         graph_seed: The session's, if the device knows it; others are refused. A caller who makes it
             the digest of all that a server says beside the announcement has bound that, too, to
-            what signed sessions agree on.
+            what devices agree on.
         today: The day, in days since any date that stays the same, such as the time since 1970; it
             counts for all of the round. None not to count the day's rounds.
 
@@ -106,8 +106,8 @@ class RoundClient:
         self,
         client_id: ClientId,
         policy: RoundPolicy,
+        credentials: Credentials,
         randomness: Randomness = system_randomness,
-        credentials: Credentials | None = None,
         noise: Randomness | None = None,
         primitives: Primitives = PLAIN,
         ledger: Ledger | None = None,
@@ -124,7 +124,7 @@ class RoundClient:
                 "be counted; pass the device's own"
             )
         self._ledger = MemoryLedger() if ledger is None else ledger
-        self._session = Client(client_id, policy, randomness, credentials, primitives, self._ledger)
+        self._session = Client(client_id, policy, credentials, randomness, primitives, self._ledger)
         self._apply = primitives.apply
         self._policy = policy
         self._limits = limits_of(policy, today)

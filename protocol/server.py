@@ -40,7 +40,7 @@ class RoundServer:
         models: The levels' models, as the bytes that devices get, joined in order.
         params: The session's parameters: slots and context of these levels.
         invited: The cohort.
-        directory: Decides which identity keys to accept; needed for signed sessions.
+        directory: Decides which identity keys to accept.
         primitives: What the server computes with.
         keeps_cohort: Whether devices insist that nobody is lost after the first level.
         lost: What earlier rounds over these models have revealed, level by level, with which this
@@ -61,7 +61,7 @@ class RoundServer:
         models: bytes,
         params: SessionParams,
         invited: Iterable[ClientId],
-        directory: Directory | None = None,
+        directory: Directory,
         primitives: Primitives = PLAIN,
         *,
         keeps_cohort: bool = False,

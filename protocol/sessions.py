@@ -29,15 +29,12 @@ class Sessions:
         threat: What a session must withstand.
         graph: Complete or sparse; None chooses the sparse one if it saves work.
         min_cohort: Smallest cohort to sum over.
-        signed: Whether devices have identities and agree on survivors; against an active adversary
-            they always do.
     """
 
     policy: RoundPolicy = field(default_factory=RoundPolicy)
     threat: ThreatModel = field(default_factory=ThreatModel)
     graph: GraphKind | None = None
     min_cohort: int = 10
-    signed: bool = False
 
     def params(self, config: RoundConfig, model: bytes, graph_seed: bytes) -> SessionParams:
         """The parameters of one round's session; see `params_of_levels`."""
@@ -62,7 +59,6 @@ class Sessions:
             threat=self.threat,
             graph=self.graph or preferred_graph(config.cohort_size, self.threat),
             min_cohort=self.min_cohort,
-            signed=self.signed,
             graph_seed=graph_seed,
             context=levels.context(models),
         )

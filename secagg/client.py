@@ -4,16 +4,16 @@ The device trusts nothing that the server says. It checks the parameters against
 and computes its neighbours and the session id itself. It makes sure that its cohort only shrinks,
 and uses each slot once. Each peer has two secrets per tolerant slot; the device reveals its share
 of only one of them, and only once. A whole slot has no such secrets; the device takes part in it
-only with exactly the devices that were agreed on last. In a signed session it knows its neighbours
-by their identities, and helps to unmask a slot, or answers in a whole one, only if at least t
-holders of its shares signed the same list of devices. A sum that was committed to is believed only
-if it is proved. If it refuses a message (see `deltafl.secagg.cohort`), its session is over for
-good (`PeerError`). It has no clock and no socket.
+only with exactly the devices that were agreed on last. It knows its neighbours by their identities,
+and helps to unmask a slot, or answers in a whole one, only if at least t holders of its shares
+signed the same list of devices. A sum that was committed to is believed only if it is proved. If it
+refuses a message (see `deltafl.secagg.cohort`), its session is over for good (`PeerError`). It has
+no clock and no socket.
 
 Spec: §9.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -86,10 +86,10 @@ class Client:
     Args:
         client_id: The device's id in the roster.
         policy: What the device insists on.
+        credentials: Its identity, and how it recognises other devices.
         randomness: Source of every secret.
-        credentials: Needed for signed sessions; without them, the device refuses such sessions.
         primitives: What the device computes with.
-        ledger: The signed sessions that the device answered in. It belongs to the device and
+        ledger: The sessions that the device answered in. It belongs to the device and
             outlives its sessions; by default, nothing is remembered.
 
     Attributes:
@@ -104,8 +104,8 @@ class Client:
         self,
         client_id: ClientId,
         policy: DevicePolicy,
+        credentials: Credentials,
         randomness: Randomness = system_randomness,
-        credentials: Credentials | None = None,
         primitives: Primitives = PLAIN,
         ledger: Ledger | None = None,
     ) -> None:
@@ -113,8 +113,7 @@ class Client:
             raise UsageError(f"client_id={client_id} is not in [0, 2^32)")
         if not isinstance(policy, DevicePolicy):
             raise UsageError(f"policy={policy!r:.80} is no `DevicePolicy`, such as DevicePolicy()")
-        if credentials is not None:
-            credentials.check(client_id)
+        credentials.check(client_id)
         self.client_id = client_id
         self._state = ClientState.IDLE
         self.params: SessionParams | None = None
@@ -165,7 +164,7 @@ class Client:
             return None
         try:
             message = self._decode(data)
-            if type(message) not in self._table[self.state]:
+            if type(message) not in CLIENT_TRANSITIONS[self.state]:
                 raise PeerError(untimely(message, self._slot, self.state), f"in state {self.state}")
             reply = self._take(message)
         except PeerError:
@@ -186,7 +185,7 @@ class Client:
         return self._slot
 
     def admit(self, entries: Sequence[bytes] = ()) -> bool:
-        """Admit the session's context, if it is signed, and entries of the caller to the ledger.
+        """Admit the session's context and entries of the caller to the ledger.
 
         `contribute` does so before its first vector. A caller with entries of its own calls this
         before that: they are admitted together with the context, or not at all.
@@ -206,7 +205,7 @@ class Client:
         """
         self._require_opened("admit")
         context = self._accepted.context
-        is_first = self._accepted.signed and not self._is_in_ledger
+        is_first = not self._is_in_ledger
         if self._ledger.admit([context, *entries] if is_first else entries):
             self._is_in_ledger |= is_first
             return True
@@ -242,7 +241,7 @@ class Client:
         context = SlotContext.of(params, self._formed.session_id, slot, binding)
         committed = proof = b""
         if spec.verified:
-            identity = present(self._credentials).identity
+            identity = self._credentials.identity
             total, committed = openings.commit(
                 context, spec, total, identity, self._own_sealing.public, self._randomness
             )
@@ -255,7 +254,7 @@ class Client:
             proof = prove(commitment, join_blinding(total[spec.length :].tolist()))
             if len(proof) != spec.proof_size:
                 raise UsageError(f"slot {slot}: a proof of {len(proof)} bytes, not proof_size")
-        if params.signed and not self._is_in_ledger:
+        if not self._is_in_ledger:
             self.admit()
         self._mask(total, context)
         ring.reduce(total, spec.ring_bits)
@@ -292,7 +291,7 @@ class Client:
         self._cohort = self._held = None
 
     def _move(self, event: type) -> None:
-        self._state = follow(self._table, self._state, event)
+        self._state = follow(CLIENT_TRANSITIONS, self._state, event)
 
     def _decode(self, data: bytes) -> ServerMessage:
         try:
@@ -327,29 +326,21 @@ class Client:
     def _advertise(self, message: SessionOpen) -> AdvertiseKeys:
         params = message.params
         self._policy.check(params)
-        if params.signed:
-            if self._credentials is None:
-                raise PeerError(
-                    Refusal.POLICY, "the session is signed, and the device has no identity"
-                )
-            # Nothing is admitted before the first vector, or announcements would fill the ledger.
-            # Until then the device says nothing that depends on its data. All of it is of keys that
-            # are new in this session, and signatures name them: it is of no use in another session
-            # of this context, where to others the device is one that fell silent (docs/spec.md,
-            # 14.2).
-            if self._ledger.knows(params.context):
-                raise PeerError(Refusal.SESSION_REPEATED, _REPEATED)
+        # Nothing is admitted before the first vector, or announcements would fill the ledger. Until
+        # then the device says nothing that depends on its data. All of it is of keys that are new
+        # in this session, and signatures name them: it is of no use in another session of this
+        # context, where to others the device is one that fell silent (docs/spec.md, 14.2).
+        if self._ledger.knows(params.context):
+            raise PeerError(Refusal.SESSION_REPEATED, _REPEATED)
         self.params, self._read = params, wire.reader(params)
         generate = self._primitives.generate
         self._sealing = generate(self._randomness)
         pairs = [generate(self._randomness) for _ in params.columns]
         self._mask_keys = list(pairs)
         public = tuple(pair.public for pair in pairs)
-        credential = None
-        if params.signed:
-            identity = present(self._credentials).identity
-            statement = signing.advertisement(params, self.client_id, self._sealing.public, public)
-            credential = Credential(identity.public, identity.sign(statement))
+        identity = self._credentials.identity
+        statement = signing.advertisement(params, self.client_id, self._sealing.public, public)
+        credential = Credential(identity.public, identity.sign(statement))
         return AdvertiseKeys(self._sealing.public, public, credential)
 
     def _share(self, message: RosterMessage) -> ShareKeys:
@@ -401,19 +392,16 @@ class Client:
             if not np.array_equal(message.members, self._agreed):
                 raise PeerError(Refusal.NOT_AGREED, "not the devices of the last list")
             return
-        if self._accepted.signed:
-            listed = self._listed
-            if listed is None or listed.slot != message.slot:
-                raise PeerError(Refusal.NOT_AGREED, "no list of devices was signed")
-            if not np.array_equal(message.members, listed.survivors):
-                raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "not the list that was signed")
-            session_id = self._formed.session_id
-            self._formed.check_quorum(
-                message.signatures,
-                lambda key: signing.members(session_id, message.slot, listed.survivors, key),
-            )
-        else:
-            self._formed.shrink(message.members)
+        listed = self._listed
+        if listed is None or listed.slot != message.slot:
+            raise PeerError(Refusal.NOT_AGREED, "no list of devices was signed")
+        if not np.array_equal(message.members, listed.survivors):
+            raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "not the list that was signed")
+        session_id = self._formed.session_id
+        self._formed.check_quorum(
+            message.signatures,
+            lambda key: signing.members(session_id, message.slot, listed.survivors, key),
+        )
         self._agreed = message.members
 
     def _confirm(self, message: ConsistencyCheck) -> ConsistencySignature:
@@ -423,11 +411,10 @@ class Client:
             session_id = self._formed.session_id
             statement = signing.members(session_id, message.slot, message.survivors, key)
         else:
-            self._accept_survivors(message.slot, message.survivors)
+            self._require_open(message.slot)
+            self._formed.shrink(message.survivors)
             statement = signing.survivors(present(self._context), message.survivors, key)
-        return ConsistencySignature(
-            message.slot, present(self._credentials).identity.sign(statement)
-        )
+        return ConsistencySignature(message.slot, self._credentials.identity.sign(statement))
 
     def _accept_list(self, message: ConsistencyCheck) -> None:
         """Accept a list of devices to sign before a whole slot. Spec: §9.8."""
@@ -461,20 +448,15 @@ class Client:
         self.proved = ProvedSum(message.slot, vector)
 
     def _reveal_shares(self, message: UnmaskRequest) -> UnmaskShares:
-        params = self._accepted
-        if params.signed:
-            self._require_open(message.slot)
-            if not np.array_equal(message.survivors, self._formed.members):
-                raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "not the list that was signed")
-            context = present(self._context)
-            self._formed.check_quorum(
-                message.signatures,
-                lambda key: signing.survivors(context, message.survivors, key),
-            )
-        else:
-            self._accept_survivors(message.slot, message.survivors)
+        self._require_open(message.slot)
+        if not np.array_equal(message.survivors, self._formed.members):
+            raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "not the list that was signed")
+        context = present(self._context)
+        self._formed.check_quorum(
+            message.signatures, lambda key: signing.survivors(context, message.survivors, key)
+        )
         self._agreed = message.survivors
-        held, column = present(self._held), params.columns[message.slot]
+        held, column = present(self._held), self._accepted.columns[message.slot]
         rows = np.flatnonzero(present(self._opened)[held.positions])
         positions = held.positions[rows]
         kinds = np.where(message.survivors[positions], ShareKind.SEED, ShareKind.KEY)
@@ -485,13 +467,9 @@ class Client:
             held.shares[rows, column, kinds],
         )
 
-    def _accept_survivors(self, slot: int, survivors: Members) -> None:
-        self._require_open(slot)
-        self._formed.shrink(survivors)
-
     def _require_opened(self, call: str) -> None:
         """Refuse a caller's call unless a slot waits for a vector."""
-        if Contribute not in self._table[self.state]:
+        if Contribute not in CLIENT_TRANSITIONS[self.state]:
             raise UsageError(f"{call} in state {self.state}: no slot is open")
 
     def _require_open(self, slot: int) -> None:
@@ -502,10 +480,6 @@ class Client:
 
     def _own_mask_secrets(self) -> list[bytes]:
         return [pair.secret for pair in self._mask_keys if pair is not None]
-
-    @property
-    def _table(self) -> Mapping[ClientState, Mapping[type, ClientState]]:
-        return CLIENT_TRANSITIONS[self.params is not None and self.params.signed]
 
     @property
     def _accepted(self) -> SessionParams:

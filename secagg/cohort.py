@@ -14,7 +14,7 @@ import numpy as np
 
 from deltafl.secagg import keys, shamir, signing, wire
 from deltafl.secagg.directory import Credentials
-from deltafl.secagg.errors import PeerError, Refusal, present
+from deltafl.secagg.errors import PeerError, Refusal
 from deltafl.secagg.graph import Graph, Members, Positions
 from deltafl.secagg.identity import IdentityKey, verify
 from deltafl.secagg.keys import KeyPair, PublicKey, SealedChannel
@@ -32,7 +32,7 @@ class Neighbour(NamedTuple):
     channel: SealedChannel
     link: Link
     mask_keys: tuple[PublicKey, ...]
-    signer: Signer | None
+    signer: Signer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Cohort:
         params: The session's parameters.
         own: The device's sealing key pair.
         mask_keys: Its public mask keys.
-        credentials: In a signed session, its own.
+        credentials: Its own.
 
     Attributes:
         ids: All devices, ascending.
@@ -81,7 +81,7 @@ class Cohort:
         params: SessionParams,
         own: KeyPair,
         mask_keys: Sequence[bytes],
-        credentials: Credentials | None,
+        credentials: Credentials,
     ) -> None:
         ids = message.roster
         position = check_roster(ids, client, params)
@@ -89,12 +89,9 @@ class Cohort:
         expected = graph.neighbours(position).tolist()
         check_neighbours(position, message.keys.keys(), set(expected))
         check_keys([own.public, *mask_keys], message.keys)
-        self._own_signer: Signer | None = None
-        if params.signed:
-            known = present(credentials)
-            identities = check_credentials(known, params, ids, message.keys)
-            known.directory.learn(identities)  # nothing is refused after this
-            self._own_signer = Signer(known.identity.public, own.public)
+        identities = check_credentials(credentials, params, ids, message.keys)
+        credentials.directory.learn(identities)  # nothing is refused after this
+        self._own_signer = Signer(credentials.identity.public, own.public)
         self._params = params
         self._own_shares: Limbs | None = None
         self.ids = ids
@@ -111,9 +108,7 @@ class Cohort:
         """What the device knows of a neighbour, from the neighbour's advertisement."""
         link = Link.between(own, peer, theirs.sealing_key, self.session_id)
         channel = SealedChannel(link.secret, own.public, theirs.sealing_key, self.position, peer)
-        credential, signer = theirs.credential, None
-        if credential is not None:
-            signer = Signer(credential.identity, theirs.sealing_key)
+        signer = Signer(theirs.credential.identity, theirs.sealing_key)
         return Neighbour(channel, link, theirs.mask_keys, signer)
 
     def shrink(self, members: Members) -> None:
@@ -135,10 +130,10 @@ class Cohort:
         return [position for position in self.neighbours if present[position]]
 
     def signer_at(self, position: int) -> Signer:
-        """The device itself or a neighbour, of a signed session."""
+        """The device itself or a neighbour."""
         if position == self.position:
-            return present(self._own_signer)
-        return present(self.neighbours[position].signer)
+            return self._own_signer
+        return self.neighbours[position].signer
 
     def signers_of(self, named: Collection[int], expected: Members) -> tuple[Signer, ...]:
         """The devices named with a sum, in their order.
@@ -289,7 +284,7 @@ def check_credentials(
     Spec: §9.5.
 
     Raises:
-        PeerError: a signature is wrong or missing, the directory does not accept the identity, or
+        PeerError: a signature is wrong, the directory does not accept the identity, or
             two neighbours have one identity.
     """
     owners = dict[IdentityKey, ClientId]()
@@ -297,7 +292,7 @@ def check_credentials(
         client = ClientId(int(roster[position]))
         credential = message.credential
         statement = signing.advertisement(params, client, message.sealing_key, message.mask_keys)
-        if credential is None or not verify(credential.identity, statement, credential.signature):
+        if not verify(credential.identity, statement, credential.signature):
             raise PeerError(Refusal.BAD_SIGNATURE, f"the keys of device {client}")
         identity = credential.identity
         if identity in owners or not credentials.directory.accepts(client, identity):

@@ -25,7 +25,7 @@ from deltafl.secagg.identity import (
 )
 from deltafl.secagg.labels import Label
 from deltafl.secagg.ledger import Ledger, MemoryLedger
-from deltafl.secagg.params import ClientId, SessionParams
+from deltafl.secagg.params import ClientId
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.threat import MAX_DEVICES
 
@@ -239,7 +239,3 @@ class Enrolment(Directory):
     def ledger(self, client: ClientId) -> Ledger:
         """A device's ledger; the same every time."""
         return self._ledgers.setdefault(client, MemoryLedger())
-
-    def credentials_for(self, client: ClientId, params: SessionParams) -> Credentials | None:
-        """A device's credentials if the session is signed, else None."""
-        return self.credentials(client) if params.signed else None

@@ -124,7 +124,7 @@ class IdealSession:
             SessionAborted: too few devices are left to reveal their sum.
         """
         spec, opened = self.params.slots[slot], self._members.copy()
-        must_list = spec.whole and self._agreed is None and self.params.signed
+        must_list = spec.whole and self._agreed is None
         if spec.whole:
             self._agreed = opened
         if must_list:
@@ -141,11 +141,9 @@ class IdealSession:
         require_cohort(self.params, int(contributed.sum()))
         require_recoverable(self._graph, self.params, opened, contributed)
         check(int(contributed.sum()))
-        if self.params.signed:
-            self._lose_silent(Step(Stage.CONFIRM, slot))
+        for stage in (Stage.CONFIRM, Stage.UNMASK):
+            self._lose_silent(Step(stage, slot))
             require_recoverable(self._graph, self.params, opened, self._members)
-        self._lose_silent(Step(Stage.UNMASK, slot))
-        require_recoverable(self._graph, self.params, opened, self._members)
         self._agreed = contributed
         self._contributors = self._named(contributed)
         return self._contributors

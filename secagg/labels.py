@@ -12,7 +12,7 @@ from enum import Enum, unique
 from hashlib import sha256
 from typing import Final
 
-VERSION: Final = 3
+VERSION: Final = 4
 _PREFIX: Final = b"deltafl/secagg/v%d/" % VERSION
 
 

@@ -2,9 +2,9 @@
 
 Two sessions over the same values but different devices would reveal, by subtraction, the values of
 the devices that are in only one of them. So a device admits each entry once, such as the context of
-a signed session, and remembers it before it says anything that depends on its data. What costs the
-server no more than an announcement is not admitted, and nothing is ever forgotten: a ledger that is
-full admits nothing more.
+a session, and remembers it before it says anything that depends on its data. What costs the server
+no more than an announcement is not admitted, and nothing is ever forgotten: a ledger that is full
+admits nothing more.
 
 A ledger belongs to a device and outlives its sessions. `MemoryLedger` lasts as long as its process
 and is meant for simulated devices. `SqliteLedger` is a file, which survives the process, its end by

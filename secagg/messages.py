@@ -2,8 +2,7 @@
 
 Devices are named by their position in the roster, which is sorted by id; sets of devices are
 boolean arrays over the roster. Every message carries the session's tag, so that a delayed message
-of an earlier session is recognised and ignored. Signatures and the consistency round exist only in
-signed sessions.
+of an earlier session is recognised and ignored.
 
 The server's messages to many devices are each written only when it is read (`Letters`). Deliveries
 to a thousand devices of a complete graph take more than a hundred megabytes in total. A server that
@@ -65,12 +64,12 @@ class AdvertiseKeys:
     Attributes:
         sealing_key: For the boxes of shares.
         mask_keys: One for each tolerant slot.
-        credential: In signed sessions.
+        credential: Whose they are, and the proof.
     """
 
     sealing_key: PublicKey
     mask_keys: tuple[PublicKey, ...]
-    credential: Credential | None = None
+    credential: Credential
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +139,7 @@ class OpenSlot:
     Attributes:
         slot: Index into the session's slots.
         members: Over the roster.
-        signatures: For a whole slot of a signed session, if the devices have not agreed on these
+        signatures: For a whole slot, if the devices have not agreed on these
             members before: by roster position, signatures of this list by t or more of the
             recipient and its neighbours.
     """
@@ -214,7 +213,7 @@ class UnmaskRequest:
     Attributes:
         slot: Index into the session's slots.
         survivors: Over the roster.
-        signatures: In signed sessions, by roster position, the signatures of exactly this list by
+        signatures: By roster position, the signatures of exactly this list by
             t or more of the recipient and its neighbours.
     """
 

@@ -97,8 +97,7 @@ def secure_sum(
             without a sum. The threat may call for more. By default 5, as devices have it.
         dropouts: For each device that vanishes: the first message that it no longer sends.
         threat: What the session must withstand. By default, a curious server, a tenth of the
-            devices colluding with it, and a tenth vanishing. Against an active server, sessions are
-            signed.
+            devices colluding with it, and a tenth vanishing.
         graph: Who shares masks with whom. With the complete graph, the time grows with the square
             of the number of devices; for hundreds of them, take the sparse one.
 

@@ -11,7 +11,6 @@ from deltafl.secagg.errors import UsageError, whole_number
 from deltafl.secagg.labels import Label
 from deltafl.secagg.pedersen import BLINDING_LIMBS, LIMB_BITS
 from deltafl.secagg.threat import (
-    Adversary,
     ThreatModel,
     complete_threshold,
     sparse_parameters,
@@ -127,8 +126,6 @@ class SessionParams:
         min_roster: Fewest devices to draw the graph over; with fewer, the session ends. A sparse
             graph is safe for the expected share of colluding devices, and that share rises when
             devices stay away.
-        signed: Whether devices prove who they are, and agree on the survivors of every slot before
-            they help to unmask it. In an unsigned session, the server is trusted with both.
         digest: 32 bytes, derived from all of these.
         tag: Its first 16 bytes, which every message of the session carries.
         longest_vector: Bytes of the longest packed vector.
@@ -145,7 +142,6 @@ class SessionParams:
     graph_seed: bytes
     context: bytes
     min_roster: int = 2
-    signed: bool = False
     digest: bytes = field(init=False, repr=False, compare=False)
     tag: bytes = field(init=False, repr=False, compare=False)
     longest_vector: int = field(init=False, repr=False, compare=False)
@@ -204,7 +200,6 @@ class SessionParams:
         threat: ThreatModel,
         graph: GraphKind,
         min_cohort: int = 2,
-        signed: bool = False,
         graph_seed: bytes,
         context: bytes,
     ) -> Self:
@@ -218,7 +213,6 @@ class SessionParams:
             min_cohort: Smallest cohort to sum over; raised if necessary to the threshold, and on a
                 sparse graph to all devices but those that may vanish. Both leave two honest devices
                 in the sum.
-            signed: See the class; always true against an active adversary.
             graph_seed: See the class.
             context: See the class.
 
@@ -245,7 +239,6 @@ class SessionParams:
             graph_seed=graph_seed,
             context=context,
             min_roster=min_roster,
-            signed=signed or threat.adversary is Adversary.ACTIVE,
         )
 
     @property
@@ -260,10 +253,10 @@ class SessionParams:
 
     def _check_verified(self, slot: SlotSpec) -> None:
         """Refuse a verified slot whose sum devices could not check."""
-        if not (self.signed and self.is_complete):
+        if not self.is_complete:
             raise UsageError(
-                f"slot {slot.label!r}: a verified slot takes a signed session over the complete "
-                "graph, in which every device knows the identity of every other"
+                f"slot {slot.label!r}: a verified slot takes the complete graph, in which every "
+                "device knows the identity of every other"
             )
         needed = verified_ring_bits(self.num_invited)
         if slot.ring_bits < needed:
@@ -280,7 +273,6 @@ class SessionParams:
             self.threshold,
             self.min_cohort,
             self.min_roster,
-            int(self.signed),
         )
         slots = labels.pack(*(slot.canonical for slot in self.slots))
         return labels.pack(slots, *numbers, self.graph_seed, self.context)

@@ -42,10 +42,10 @@ class DevicePolicy:
     """A device's own limits; it refuses a session that asks for less safety or more work.
 
     Attributes:
-        adversary: How the server may misbehave. By default, it is trusted to follow the protocol,
-            and sessions need not be signed. Against an ACTIVE one, the device only takes part
-            in signed sessions whose threshold is too high for two quorums without a common honest
-            device: 2t > (1 + γ)h, where h devices hold shares of one device's secrets.
+        adversary: How the server may misbehave. By default, it is trusted to follow the protocol.
+            Against an ACTIVE one, the device only takes part in sessions whose threshold is too
+            high for two quorums without a common honest device: 2t > (1 + γ)h, where h devices hold
+            shares of one device's secrets.
         colluding_rate: γ, the share of devices that the device expects to collude with the server.
             A cohort of `min_cohort` must contain at least two that do not, and t of a complete
             graph must be more than the others. Degree and t of a sparse graph must withstand them.
@@ -195,7 +195,6 @@ class DevicePolicy:
         )
 
     def _check_active(self, params: SessionParams) -> None:
-        self._insist(params.signed, "the session is not signed: the device insists on it")
         self._insist(
             params.is_complete or self.sparse_if_active,
             f"degree={params.degree} is not that of the complete graph over "

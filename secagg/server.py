@@ -5,9 +5,8 @@ ends each round with `close_round`. A device's mistake drops that device and is 
 it never raises an exception. Masked vectors are added up as they arrive, and never stored. A whole
 slot is over once all its vectors are there: its masks cancel, and nothing is left to remove.
 
-In a signed session the server also checks the devices' identities and signatures. This gives it no
-advantage. It only lets the server name a device that signs wrongly, before others refuse the
-session because of it.
+The server also checks the devices' identities and signatures. This gives it no advantage. It only
+lets the server name a device that signs wrongly, before others refuse the session because of it.
 
 Spec: §10.
 """
@@ -90,7 +89,7 @@ class Server:
     Args:
         params: The session's parameters.
         invited: The devices to open the session with, as many as params.num_invited.
-        directory: Decides which identity keys to accept; needed for signed sessions.
+        directory: Decides which identity keys to accept.
         primitives: What the server computes with.
 
     Attributes:
@@ -98,22 +97,18 @@ class Server:
         disputes: Shares that two devices disagree about; a single dispute drops neither.
 
     Raises:
-        UsageError: the ids are not num_invited distinct numbers in [0, 2^32), or a signed session
-            has no directory.
+        UsageError: the ids are not num_invited distinct numbers in [0, 2^32).
     """
 
     def __init__(
         self,
         params: SessionParams,
         invited: Iterable[ClientId],
-        directory: Directory | None = None,
+        directory: Directory,
         primitives: Primitives = PLAIN,
     ) -> None:
-        if params.signed and directory is None:
-            raise UsageError("a signed session needs a directory of identities")
         self._directory = directory
         self._primitives = primitives
-        self._table = SERVER_TRANSITIONS[params.signed]
         self.params = params
         self._state = ServerState.ADVERTISE
         self.drops: dict[ClientId, Drop] = {}
@@ -174,7 +169,7 @@ class Server:
         # otherwise everything of this sender would be a stranger's, and ignored
         whole_number("sender", sender)
         check_message(data)
-        awaited = AWAITED[self.params.signed][self.state]
+        awaited = AWAITED[self.state]
         if not awaited or not self._is_remaining(sender):
             return
         if wire.tag_of(data) not in (None, self.params.tag):
@@ -204,7 +199,7 @@ class Server:
 
         Ask this, and do not count what arrives: a message may be an earlier one that was repeated.
         """
-        is_open = bool(AWAITED[self.params.signed][self.state])
+        is_open = bool(AWAITED[self.state])
         return is_open and self._is_remaining(client) and client not in self._heard
 
     def close_round(self) -> Outgoing:
@@ -220,7 +215,7 @@ class Server:
             SessionAborted: too few devices are left; the session is over.
         """
         closed, was_open = self.state, self._open is not None
-        if self._table[closed].keys() <= _NOT_ROUNDS:
+        if SERVER_TRANSITIONS[closed].keys() <= _NOT_ROUNDS:
             raise UsageError(f"close_round in state {closed}: no round is open")
         for silent in [client for client in self.remaining if client not in self._heard]:
             self._drop(silent, Fault.TIMED_OUT)
@@ -246,8 +241,8 @@ class Server:
     def open_slot(self, slot: int, binding: bytes, check: Check | None = None) -> Outgoing:
         """Open a slot over the remaining devices, or a whole one over those agreed on last.
 
-        The first messages of a whole slot of a signed session ask devices to agree on its members,
-        if they have not agreed on any (the state is then LIST).
+        The first messages of a whole slot ask devices to agree on its members, if they have not
+        agreed on any (the state is then LIST).
 
         Spec: §10.7.
 
@@ -262,7 +257,7 @@ class Server:
                 is not bytes, or there is no check where the slot has proofs; nothing has changed.
             SessionAborted: too few devices are left; the session is over.
         """
-        if OpenSlotCall not in self._table[self.state]:
+        if OpenSlotCall not in SERVER_TRANSITIONS[self.state]:
             raise UsageError(f"open_slot in state {self.state}")
         if not self._slot < slot < len(self.params.slots):
             raise UsageError(
@@ -285,7 +280,7 @@ class Server:
                 raise
         members = self._members.copy()
         self._open = Summing(self.params, slot, self._formed, members, context, check)
-        if spec.whole and agreed is None and self.params.signed:
+        if spec.whole and agreed is None:
             self._move(ListSlotCall)
             return self._broadcast(ConsistencyCheck(slot, members))
         if spec.whole:
@@ -315,7 +310,7 @@ class Server:
         return taken
 
     def _move(self, event: type) -> None:
-        self._state = follow(self._table, self._state, event)
+        self._state = follow(SERVER_TRANSITIONS, self._state, event)
 
     def _is_remaining(self, sender: ClientId) -> bool:
         known = self._invited_set if self._cohort is None else self._cohort.positions
@@ -363,23 +358,22 @@ class Server:
             return Fault.BAD_KEY
         if any(keys.is_low_order(key) for key in public):
             return Fault.BAD_KEY
-        if self.params.signed and (fault := self._check_credential(sender, message)):
+        if fault := self._check_credential(sender, message):
             return fault
         self._known_keys |= advertised
         self._advertised[sender] = message
         return None
 
     def _check_credential(self, sender: ClientId, message: AdvertiseKeys) -> Fault | None:
-        credential = present(message.credential)
+        credential = message.credential
         statement = signing.advertisement(
             self.params, sender, message.sealing_key, message.mask_keys
         )
         if not verify(credential.identity, statement, credential.signature):
             return Fault.BAD_SIGNATURE
-        directory = present(self._directory)
-        if not directory.accepts(sender, credential.identity):
+        if not self._directory.accepts(sender, credential.identity):
             return Fault.UNKNOWN_IDENTITY
-        directory.learn({sender: credential.identity})  # nothing is refused after this
+        self._directory.learn({sender: credential.identity})  # nothing is refused after this
         return None
 
     def _close_advertise(self) -> Outgoing:
@@ -472,9 +466,7 @@ class Server:
             return {}
         require_cohort(self.params, int(slot.contributed.sum()))
         require_recoverable(cohort.graph, self.params, slot.members, slot.contributed)
-        if self.params.signed:
-            return self._broadcast(ConsistencyCheck(self._slot, slot.contributed))
-        return self._ask_for_shares(slot)
+        return self._broadcast(ConsistencyCheck(self._slot, slot.contributed))
 
     def _take_signature(self, sender: ClientId, message: ConsistencySignature) -> Fault | None:
         position, is_list = self._formed.positions[sender], self._state is ServerState.LIST
@@ -483,13 +475,8 @@ class Server:
     def _close_confirm(self) -> Outgoing:
         slot = present(self._open)
         require_recoverable(self._formed.graph, self.params, slot.members, self._helpers())
-        return self._ask_for_shares(slot)
-
-    def _ask_for_shares(self, slot: Summing) -> Outgoing:
         graph = self._formed.graph
         slot.secrets = SlotSecrets(graph, self.params.threshold, slot.members, slot.contributed)
-        if not self.params.signed:
-            return self._broadcast(UnmaskRequest(self._slot, slot.contributed))
         return slot.with_signatures(UnmaskRequest, slot.contributed, self.remaining, self._refusals)
 
     def _take_shares(self, sender: ClientId, message: UnmaskShares) -> Fault | None:

@@ -95,7 +95,7 @@ def run_session(
         vanishing: Which devices vanish, and when.
         policy: What every device insists on.
         randomness: Source of every secret.
-        enrolment: The devices' identities, for a signed session; drawn if not given.
+        enrolment: The devices' identities; drawn if not given.
         observer: Watches the session.
         primitives: What every party computes with.
 
@@ -113,8 +113,8 @@ def run_session(
         client: Client(
             client,
             policy,
+            enrolment.credentials(client),
             randomness,
-            enrolment.credentials_for(client, params),
             primitives,
             enrolment.ledger(client),
         )

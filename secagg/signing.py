@@ -1,4 +1,4 @@
-"""What devices sign in a signed session."""
+"""What devices sign."""
 
 from dataclasses import dataclass
 

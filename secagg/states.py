@@ -3,13 +3,10 @@
 `Stage` and `Step` say what devices send, in order. They also say at which step a device vanishes,
 and at which the server lost it.
 
-`TRANSITIONS[signed][state][event]` is the next state; an absent event is illegal in that state.
-An event is either a message type or a call by the machine's owner, named after its outcome
-(`CALLS`). This module decides every transition. What a step does is in `deltafl.secagg.client` and
-`deltafl.secagg.server`, which change state only through `follow`.
-
-Signed sessions have their own tables. There, devices sign a list of devices before every unmasking,
-and before a whole slot if nothing has been agreed on yet.
+`CLIENT_TRANSITIONS[state][event]` is the next state, and so for the server; an absent event is
+illegal in that state. An event is either a message type or a call by the machine's owner, named
+after its outcome (`CALLS`). This module decides every transition. What a step does is in
+`deltafl.secagg.client` and `deltafl.secagg.server`, which change state only through `follow`.
 
 Spec: §9.1, §10.1.
 """
@@ -41,7 +38,7 @@ from deltafl.secagg.params import ClientId, SlotSpec
 
 
 class Stage(IntEnum):
-    """The messages a device sends, in their order; LIST and CONFIRM only in signed sessions.
+    """The messages a device sends, in their order.
 
     LIST comes before a whole slot on whose members nobody has agreed yet. CONFIRM and UNMASK come
     in tolerant slots only.
@@ -194,20 +191,29 @@ class ClientState(StrEnum):
 State = TypeVar("State", bound=StrEnum)
 
 _S = ServerState
-_SERVER: Final[Mapping[ServerState, Mapping[type, ServerState]]] = {
+SERVER_TRANSITIONS: Final[Mapping[ServerState, Mapping[type, ServerState]]] = {
     _S.ADVERTISE: {AdvertiseKeys: _S.ADVERTISE, CloseRound: _S.SHARE, Abort: _S.ABORTED},
     _S.SHARE: {ShareKeys: _S.SHARE, CloseRound: _S.RECEIPT, Abort: _S.ABORTED},
     _S.RECEIPT: {ShareReceipt: _S.RECEIPT, CloseRound: _S.READY},
-    _S.READY: {OpenSlotCall: _S.MASK, Abort: _S.ABORTED},
-    _S.LIST: {},
+    _S.READY: {OpenSlotCall: _S.MASK, ListSlotCall: _S.LIST, Abort: _S.ABORTED},
+    _S.LIST: {
+        ConsistencySignature: _S.LIST,
+        CloseRound: _S.MASK,
+        EndSlot: _S.READY,
+        EndLastSlot: _S.DONE,
+    },
     _S.MASK: {
         MaskedInput: _S.MASK,
-        CloseRound: _S.UNMASK,
+        CloseRound: _S.CONFIRM,
         EndSlot: _S.READY,
         EndLastSlot: _S.DONE,
         Abort: _S.ABORTED,
     },
-    _S.CONFIRM: {},
+    _S.CONFIRM: {
+        ConsistencySignature: _S.CONFIRM,
+        CloseRound: _S.UNMASK,
+        Abort: _S.ABORTED,
+    },
     _S.UNMASK: {
         UnmaskShares: _S.UNMASK,
         EndSlot: _S.READY,
@@ -217,56 +223,27 @@ _SERVER: Final[Mapping[ServerState, Mapping[type, ServerState]]] = {
     _S.DONE: {},
     _S.ABORTED: {},
 }
+"""Receipts and lists of whole slots may drop devices; if too few are left, this is noticed when a
+slot is opened."""
+
 _C = ClientState
-_CLIENT: Final[Mapping[ClientState, Mapping[type, ClientState]]] = {
+CLIENT_TRANSITIONS: Final[Mapping[ClientState, Mapping[type, ClientState]]] = {
     _C.IDLE: {SessionOpen: _C.ADVERTISED, Close: _C.FAILED},
     _C.ADVERTISED: {RosterMessage: _C.SHARED, Close: _C.FAILED},
     _C.SHARED: {ShareDelivery: _C.READY, Close: _C.FAILED},
-    _C.READY: {OpenSlot: _C.OPENED, Close: _C.FAILED},
-    _C.LISTED: {},
+    _C.READY: {
+        OpenSlot: _C.OPENED,
+        ConsistencyCheck: _C.LISTED,
+        SumOpening: _C.READY,
+        Close: _C.FAILED,
+    },
+    _C.LISTED: {OpenSlot: _C.OPENED, Close: _C.FAILED},
     _C.OPENED: {Contribute: _C.MASKED, ContributeWhole: _C.READY, Close: _C.FAILED},
-    _C.MASKED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
-    _C.CONFIRMED: {},
+    _C.MASKED: {ConsistencyCheck: _C.CONFIRMED, Close: _C.FAILED},
+    _C.CONFIRMED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
     _C.FAILED: {},
 }
-
-SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, ServerState]]]] = {
-    False: _SERVER,
-    True: {
-        **_SERVER,
-        _S.READY: {**_SERVER[_S.READY], ListSlotCall: _S.LIST},
-        _S.LIST: {
-            ConsistencySignature: _S.LIST,
-            CloseRound: _S.MASK,
-            EndSlot: _S.READY,
-            EndLastSlot: _S.DONE,
-        },
-        _S.MASK: {**_SERVER[_S.MASK], CloseRound: _S.CONFIRM},
-        _S.CONFIRM: {
-            ConsistencySignature: _S.CONFIRM,
-            CloseRound: _S.UNMASK,
-            Abort: _S.ABORTED,
-        },
-    },
-}
-"""Indexed by whether the session is signed. Receipts and lists of whole slots may drop devices; if
-too few are left, this is noticed when a slot is opened."""
-
-CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, ClientState]]]] = {
-    False: _CLIENT,
-    True: {
-        **_CLIENT,
-        _C.READY: {
-            **_CLIENT[_C.READY],
-            ConsistencyCheck: _C.LISTED,
-            SumOpening: _C.READY,
-        },
-        _C.LISTED: {OpenSlot: _C.OPENED, Close: _C.FAILED},
-        _C.MASKED: {ConsistencyCheck: _C.CONFIRMED, Close: _C.FAILED},
-        _C.CONFIRMED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
-    },
-}
-"""Indexed by whether the session is signed. A closed session stays closed."""
+"""A closed session stays closed."""
 
 COLLECTED_AT: Final[Mapping[ServerState, Stage]] = {
     _S.ADVERTISE: Stage.ADVERTISE,
@@ -280,12 +257,10 @@ COLLECTED_AT: Final[Mapping[ServerState, Stage]] = {
 }
 """The stage that a state of the server collects, or waits to collect."""
 
-
-AWAITED: Final[Mapping[bool, Mapping[ServerState, frozenset[type]]]] = {
-    signed: {state: frozenset(row) - CALLS for state, row in table.items()}
-    for signed, table in SERVER_TRANSITIONS.items()
+AWAITED: Final[Mapping[ServerState, frozenset[type]]] = {
+    state: frozenset(row) - CALLS for state, row in SERVER_TRANSITIONS.items()
 }
-"""The messages that are collected in each state of the server, by whether the session is signed."""
+"""The messages that are collected in each state of the server."""
 
 
 def follow(table: Mapping[State, Mapping[type, State]], state: State, event: type) -> State:

@@ -72,9 +72,9 @@ class Devices:
         return ClientId(int(self.ids[position]))
 
     def signer_at(self, position: int) -> Signer:
-        """A device of a signed session."""
+        """A device as others know it."""
         advertised = self.keys[position]
-        return Signer(present(advertised.credential).identity, advertised.sealing_key)
+        return Signer(advertised.credential.identity, advertised.sealing_key)
 
 
 @dataclass(slots=True, eq=False)

@@ -79,7 +79,7 @@ class Kind(IntEnum):
 
 
 _OVERHEAD: Final = 64  # array header, version, kind, tag, and the header of each field
-_MAX_FIELDS: Final = 12
+_MAX_FIELDS: Final = 11
 _POSITION: Final = np.dtype("<u4")
 _SHARE: Final = np.dtype([("position", "<u4"), ("kind", "u1"), ("share", "<u4", shamir.NUM_LIMBS)])
 _SLOT_FIELDS: Final = 5
@@ -97,9 +97,8 @@ def box_size(params: SessionParams) -> int:
 
 
 def advertisement_size(params: SessionParams) -> int:
-    """Bytes of one device's keys, plus its credential in a signed session. Spec: §7.4."""
-    credential = _CREDENTIAL_SIZE if params.signed else 0
-    return keys.KEY_SIZE * (1 + len(params.columns)) + credential
+    """Bytes of one device's keys and its credential. Spec: §7.4."""
+    return keys.KEY_SIZE * (1 + len(params.columns)) + _CREDENTIAL_SIZE
 
 
 def tag_of(data: bytes) -> bytes | None:
@@ -243,7 +242,6 @@ def _open_to_fields(message: SessionOpen) -> _Fields:
         params.graph_seed,
         params.context,
         params.min_roster,
-        int(params.signed),
     )
 
 
@@ -257,7 +255,7 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
     num_invited, degree = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
     threshold, min_cohort = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
     graph_seed, context = fields.binary(DIGEST_SIZE), fields.binary(DIGEST_SIZE)
-    min_roster, signed = fields.integer(0, 2**32 - 1), bool(fields.integer(0, 1))
+    min_roster = fields.integer(0, 2**32 - 1)
     slots = read_fields(packed, most=_SLOT_FIELDS * MAX_SLOTS)
     if len(slots) % _SLOT_FIELDS:
         raise DecodeError("not a list of slots: five fields each")
@@ -283,7 +281,6 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
                 graph_seed,
                 context,
                 min_roster,
-                signed,
             )
         )
     except UsageError as error:
@@ -299,14 +296,13 @@ def _reopen_from_fields(fields: FieldReader, params: SessionParams) -> SessionOp
 
 def _advertise_to_fields(message: AdvertiseKeys) -> _Fields:
     own = message.credential
-    credential = b"" if own is None else own.identity + own.signature
-    return (message.sealing_key, b"".join(message.mask_keys), credential)
+    return (message.sealing_key, b"".join(message.mask_keys), own.identity + own.signature)
 
 
 def _advertise_from_fields(fields: FieldReader, params: SessionParams) -> AdvertiseKeys:
     sealing_key = fields.binary(keys.KEY_SIZE)
     mask_keys = fields.binary(keys.KEY_SIZE * len(params.columns))
-    credential = fields.binary(_CREDENTIAL_SIZE if params.signed else 0)
+    credential = fields.binary(_CREDENTIAL_SIZE)
     return _read_advertisement(sealing_key + mask_keys + credential, params)
 
 
@@ -318,8 +314,6 @@ def advertisement(message: AdvertiseKeys) -> bytes:
 def _read_advertisement(data: bytes, params: SessionParams) -> AdvertiseKeys:
     size = keys.KEY_SIZE * (1 + len(params.columns))
     sealing_key, *mask_keys = [PublicKey(key) for key in _cut(data[:size], keys.KEY_SIZE)]
-    if not params.signed:
-        return AdvertiseKeys(sealing_key, tuple(mask_keys))
     identity, signature = data[size : size + IDENTITY_SIZE], data[size + IDENTITY_SIZE :]
     credential = Credential(IdentityKey(identity), signature)
     return AdvertiseKeys(sealing_key, tuple(mask_keys), credential)
@@ -400,8 +394,8 @@ def _request_from_fields(fields: FieldReader, params: SessionParams) -> UnmaskRe
 
 
 def _read_signatures(fields: FieldReader, params: SessionParams) -> Records:
-    """Signatures of a list of devices, of which sessions that are not signed have none."""
-    return _read_records(fields, SIGNATURE_SIZE, params.num_invited if params.signed else 0)
+    """Signatures of a list of devices."""
+    return _read_records(fields, SIGNATURE_SIZE, params.num_invited)
 
 
 def _shares_to_fields(message: UnmaskShares) -> _Fields:
