@@ -56,12 +56,10 @@ def random_devices(seed=0, size=SIZE):
     return devices_of(vectors)
 
 
-def masked(signed=False):
+def masked():
     enrolment = Enrolment(SeededRandomness(b"i" * 32))
-    return MaskedRounds(
-        replace(SESSIONS, signed=signed), SeededRandomness(b"s" * 32), enrolment=enrolment
-    )
+    return MaskedRounds(SESSIONS, SeededRandomness(b"s" * 32), enrolment=enrolment)
 
 
-def ideal(signed=False):
-    return IdealRounds(replace(SESSIONS, signed=signed))
+def ideal():
+    return IdealRounds(SESSIONS)

@@ -89,7 +89,6 @@ def make_params(config, model=MODEL, **changes) -> SessionParams:
         "min_cohort": 3,
         "graph_seed": bytes(32),
         "context": Levels((config,)).context(model),
-        "signed": config.search.verified,
     }
     return SessionParams(**(fields | changes))
 
@@ -136,7 +135,6 @@ class RoundParties:
         *,
         devices=None,
         seed=0,
-        signed=None,
         policy=POLICY,
         model=MODEL,
         enrolment=None,
@@ -144,7 +142,7 @@ class RoundParties:
         self.config = make_config() if config is None else config
         self.devices = make_devices(self.config) if devices is None else devices
         signed = self.config.search.verified if signed is None else signed
-        self.params = params = make_params(self.config, model, signed=signed)
+        self.params = params = make_params(self.config, model)
         if enrolment is None:
             enrolment = Enrolment(SeededRandomness(bytes([seed]) * 32))
         self.enrolment = enrolment
@@ -159,8 +157,8 @@ class RoundParties:
             i: RoundClient(
                 i,
                 policy,
+                enrolment.credentials(i),
                 SeededRandomness(bytes([seed, i]) * 16),
-                enrolment.credentials_for(i, params),
                 ledger=enrolment.ledger(i),
             )
             for i in self.devices

@@ -113,8 +113,8 @@ def test_a_round_is_closed_from_everywhere_but_its_end():
 
 
 @places
-def test_closing_ends_the_round_for_good(signed, point):
-    parties = RoundParties(signed=signed)
+def test_closing_ends_the_round_for_good(point):
+    parties = RoundParties()
     parties.bring(point)
     for _ in range(2):
         parties.machine.close()
@@ -122,23 +122,21 @@ def test_closing_ends_the_round_for_good(signed, point):
 
 
 @places
-def test_the_machine_stands_where_the_table_says(signed, point):
-    parties = RoundParties(signed=signed)
+def test_the_machine_stands_where_the_table_says(point):
+    parties = RoundParties()
     parties.bring(point)
     assert parties.machine.state is POINTS[signed][point]
 
 
-@signed_or_not
-def test_a_round_is_over_after_the_last_point(signed):
-    parties = RoundParties(signed=signed)
+def test_a_round_is_over_after_the_last_point():
+    parties = RoundParties()
     parties.bring(max(POINTS[signed], key=lambda point: point.num_taken))
     assert not parties.pending
     assert parties.server.outcomes[0].update is not None
 
 
-@signed_or_not
-def test_a_round_walks_through_the_table_and_uses_every_legal_pair(signed):
-    parties = RoundParties(signed=signed)
+def test_a_round_walks_through_the_table_and_uses_every_legal_pair():
+    parties = RoundParties()
     machine, used = parties.machine, set()
 
     def step(event, action):
@@ -180,8 +178,8 @@ ILLEGAL_CALLS = [
 
 
 @pytest.mark.parametrize(("signed", "point", "event"), ILLEGAL_MESSAGES)
-def test_an_illegal_message_ends_the_round_for_good(signed, point, event):
-    parties = RoundParties(signed=signed)
+def test_an_illegal_message_ends_the_round_for_good(point, event):
+    parties = RoundParties()
     parties.bring(point)
     named = f"{event.__name__} in state {POINTS[signed][point]}"
     with pytest.raises(PeerError, match=named) as refused:
@@ -203,8 +201,8 @@ def assert_over(machine):
 
 
 @pytest.mark.parametrize(("signed", "point", "event"), ILLEGAL_CALLS)
-def test_an_illegal_call_changes_nothing(signed, point, event):
-    with_call, without = RoundParties(signed=signed), RoundParties(signed=signed)
+def test_an_illegal_call_changes_nothing(point, event):
+    with_call, without = RoundParties(), RoundParties()
     for parties in (with_call, without):
         parties.bring(point)
     state = with_call.machine.state
@@ -235,8 +233,8 @@ def test_what_comes_of_a_round_would_show_a_change():
 
 
 @places
-def test_repetitions_are_ignored(signed, point):
-    repeated, without = RoundParties(signed=signed), RoundParties(signed=signed)
+def test_repetitions_are_ignored(point):
+    repeated, without = RoundParties(), RoundParties()
     for parties in (repeated, without):
         parties.bring(point)
     state = repeated.machine.state
@@ -333,8 +331,8 @@ def edits(data: bytes):
 @places
 @settings(FAST, max_examples=12)
 @given(data=st.data())
-def test_garbage_raises_nothing_but_peer_errors(signed, point, data):
-    parties = RoundParties(signed=signed)
+def test_garbage_raises_nothing_but_peer_errors(point, data):
+    parties = RoundParties()
     honest = parties.bring(point)
     for client, machine in parties.clients.items():
         received = data.draw(garbage(parties, honest))

@@ -22,7 +22,7 @@ from deltafl.secagg.params import verified_ring_bits
 from deltafl.secagg.states import ClientState
 
 PARAMS = make_params(6, threshold=3)
-SIGNED = make_params(6, threshold=3, signed=True)
+SIGNED = make_params(6, threshold=3)
 SPARSE = make_params(9, degree=4, threshold=3)
 
 
@@ -74,7 +74,7 @@ def test_policy(limits, message):
 
 def test_policy_bounds_the_elements_that_need_a_generator_each():
     verified = (3, verified_ring_bits(6), True, True)
-    params = make_params(6, threshold=4, slots=(verified, (9, 40)), signed=True)
+    params = make_params(6, threshold=4, slots=(verified, (9, 40)))
     replace(POLICY, max_verified_length=3).check(params)
     with pytest.raises(PeerError, match="length of a verified slot=3 is above the device's 2"):
         replace(POLICY, max_verified_length=2).check(params)
@@ -83,7 +83,7 @@ def test_policy_bounds_the_elements_that_need_a_generator_each():
 def test_policy_counts_work_as_it_is_done():
     """Whole slots are not shared, blindings are masked, and a sparse graph has few neighbours."""
     verified = (3, verified_ring_bits(6), True, True)
-    params = make_params(6, threshold=4, slots=((4, 16), verified), signed=True)
+    params = make_params(6, threshold=4, slots=((4, 16), verified))
     elements = 5 * (4 + params.slots[1].wire_length)
     just = replace(POLICY, max_sharing_work=18 * 6 * 4, max_mask_elements=elements)
     just.check(params)
@@ -405,7 +405,7 @@ STATES = {
     ("make", "members", "reason"), [lies for make in STATES for lies in set_lies(make)]
 )
 def test_lies_about_who_is_there(make, members, reason):
-    params = make_params(6, threshold=3, min_cohort=4, signed=make is check)
+    params = make_params(6, threshold=3, min_cohort=4)
     parties = Parties(params)
     pending = parties.advance(STATES[make])
     data = parties.encode(make(parties, pending[VICTIM], members(parties)))
@@ -414,7 +414,7 @@ def test_lies_about_who_is_there(make, members, reason):
 
 def without_neighbours(make, num_gone):
     """A sparse session in which a device is told that so many of its four neighbours are lost."""
-    parties = Parties(replace(SPARSE, signed=make is check))
+    parties = Parties(SPARSE)
     victim = parties.ids[4]
     pending = parties.advance(STATES[make])
     members = np.ones(9, dtype=np.bool_)
@@ -441,7 +441,7 @@ def test_just_enough_neighbours(make):
 @pytest.mark.parametrize("make", STATES)
 @pytest.mark.parametrize("num_left", [2, 3])
 def test_any_t_devices_and_itself_among_them_are_enough_on_a_complete_graph(make, num_left):
-    params = make_params(6, threshold=3, min_cohort=3, signed=make is check)
+    params = make_params(6, threshold=3, min_cohort=3)
     parties = Parties(params)
     pending = parties.advance(STATES[make])
     members = parties.members([VICTIM, *OTHERS[: num_left - 1]])
@@ -567,7 +567,6 @@ def test_a_tolerant_slot_is_not_given_up_for_the_next(params, fewer):
     refuse(parties, parties.encode(OpenSlot(1, left)), Refusal.OUT_OF_ORDER)
 
 
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize(
     ("late", "num_left", "reason"),
     [
@@ -577,9 +576,9 @@ def test_a_tolerant_slot_is_not_given_up_for_the_next(params, fewer):
         (UnmaskRequest, 6, Refusal.BOTH_SHARE_KINDS),
     ],
 )
-def test_nothing_more_is_said_about_a_whole_slot(signed, late, num_left, reason):
+def test_nothing_more_is_said_about_a_whole_slot(late, num_left, reason):
     """Its vector is in, and a second sum over fewer devices would show who is missing from it."""
-    parties = Parties(make_params(6, slots=((4, 16, True), (4, 16)), signed=signed))
+    parties = Parties(make_params(6, slots=((4, 16, True), (4, 16))))
     parties.deliver(parties.advance(ClientState.LISTED if signed else ClientState.READY))
     machine = parties.clients[VICTIM]
     assert (machine.state, machine.slot) == (ClientState.READY, 0)
@@ -590,10 +589,9 @@ def test_nothing_more_is_said_about_a_whole_slot(signed, late, num_left, reason)
 # What is no lie.
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_the_next_slot_may_be_opened_when_a_whole_one_came_to_nothing(signed):
+def test_the_next_slot_may_be_opened_when_a_whole_one_came_to_nothing():
     """The server of a whole slot in which somebody is missing goes on with the next one."""
-    parties = Parties(make_params(6, slots=((4, 16, True), (4, 16)), signed=signed))
+    parties = Parties(make_params(6, slots=((4, 16, True), (4, 16))))
     parties.deliver(parties.advance(ClientState.LISTED if signed else ClientState.READY))
     machine = parties.clients[VICTIM]
     left = parties.members([VICTIM, *OTHERS[:4]])
@@ -604,13 +602,13 @@ def test_the_next_slot_may_be_opened_when_a_whole_one_came_to_nothing(signed):
 @pytest.mark.parametrize("state", [s for s in ClientState if s not in ("idle", "failed")])
 def test_messages_of_other_sessions_are_ignored(state):
     signed = state in (ClientState.CONFIRMED, ClientState.LISTED)
-    whole = make_params(6, threshold=3, slots=((4, 16, True),), signed=True)
+    whole = make_params(6, threshold=3, slots=((4, 16, True),))
     parties = Parties(whole if state is ClientState.LISTED else SIGNED if signed else PARAMS)
     parties.advance(state)
     machine = parties.clients[VICTIM]
     heard = 0
     for other_signed in (False, True):
-        other = Parties(make_params(6, threshold=3, context=b"\1" * 32, signed=other_signed))
+        other = Parties(make_params(6, threshold=3, context=b"\1" * 32))
         for pending in other.steps():
             if VICTIM in pending:
                 assert machine.receive(pending[VICTIM]) is None
@@ -682,11 +680,6 @@ def test_a_box_without_shares_is_named_in_the_receipt_and_costs_only_its_shares(
     receipt = parties.decode(parties.clients[VICTIM].receive(data))
     assert receipt == ShareReceipt(refused)
     assert parties.clients[VICTIM].state is ClientState.READY
-    if not params.signed:
-        everybody = parties.members(IDS)
-        parties.answer(VICTIM, parties.encode(OpenSlot(0, everybody)))
-        reply = parties.clients[VICTIM].receive(parties.encode(UnmaskRequest(0, everybody)))
-        assert set(range(6)) - set(parties.decode(reply).positions.tolist()) == set(refused)
 
 
 def test_all_boxes_without_shares_are_named_in_order():

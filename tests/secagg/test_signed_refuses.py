@@ -34,8 +34,8 @@ from deltafl.secagg.messages import (
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.states import ClientState
 
-PARAMS = make_params(6, threshold=3, signed=True)
-SPARSE = make_params(9, degree=4, threshold=3, signed=True)
+PARAMS = make_params(6, threshold=3)
+SPARSE = make_params(9, degree=4, threshold=3)
 UNSIGNED = make_params(6, threshold=3)
 PEER = OTHERS[0]
 STRANGER = identity(b"\7" * 32)
@@ -57,7 +57,7 @@ def test_a_signed_session_needs_an_identity():
         (UNSIGNED, Parties(PARAMS).enrolment.credentials(VICTIM)),
         (PARAMS, Parties(PARAMS).enrolment.credentials(VICTIM)),
     ):
-        machine = Client(VICTIM, POLICY, SeededRandomness(bytes(32)), credentials)
+        machine = Client(VICTIM, POLICY, credentials, SeededRandomness(bytes(32)))
         keys_of_it = wire.decode(machine.receive(wire.encode(SessionOpen(params), params)), params)
         assert (keys_of_it.credential is not None) == params.signed
 
@@ -90,7 +90,7 @@ def test_an_advertisement_proves_session_id_and_keys():
         parties.advertisement(PEER, said.sealing_key, said.mask_keys, by=VICTIM),
         parties.advertisement(VICTIM, said.mask_keys[0], said.mask_keys),
         parties.advertisement(VICTIM, said.sealing_key, said.mask_keys[::-1]),
-        Parties(make_params(6, threshold=4, signed=True)).advertisement(
+        Parties(make_params(6, threshold=4)).advertisement(
             VICTIM, said.sealing_key, said.mask_keys
         ),
     ]
@@ -221,7 +221,7 @@ def learning(params=PARAMS, known=None):
     own = parties.enrolment.credentials(VICTIM).identity
     directory = FirstUse(known)
     parties.clients[VICTIM] = Client(
-        VICTIM, POLICY, parties.randomness[VICTIM], Credentials(own, directory)
+        VICTIM, POLICY, Credentials(own, directory), parties.randomness[VICTIM]
     )
     return parties, directory
 
@@ -347,7 +347,7 @@ def test_threshold_signatures_are_enough_and_one_less_is_too_few(num_signers):
 
 @pytest.mark.parametrize("threshold", [2, 3, 5, 6])
 def test_every_threshold_is_met_exactly(threshold):
-    params = make_params(6, threshold=threshold, signed=True)
+    params = make_params(6, threshold=threshold)
     parties, survivors = confirmed(params)
     few = parties.encode(request(parties, survivors, IDS[-threshold + 1 :]))
     refuse(parties, few, Refusal.TOO_FEW_SIGNATURES)
@@ -600,7 +600,7 @@ def split_view(threshold):
     Returns:
         How many shares of the victim's seed, and of its key, the server gets in the end.
     """
-    parties = Parties(make_params(6, threshold=threshold, signed=True))
+    parties = Parties(make_params(6, threshold=threshold))
     parties.advance(ClientState.MASKED)
     colluding, told_lost = IDS[5], [IDS[0], IDS[1], IDS[3]]
     told_survived = [VICTIM, IDS[4]]
@@ -665,7 +665,7 @@ def test_an_honest_server_of_a_signed_session_is_refused_nothing(params):
 def test_devices_that_were_enrolled_elsewhere_do_not_know_each_other():
     parties = Parties(PARAMS)
     elsewhere = Enrolment(SeededRandomness(b"elsewhere".ljust(32, b"\0")))
-    machine = Client(VICTIM, POLICY, parties.randomness[VICTIM], elsewhere.credentials(VICTIM))
+    machine = Client(VICTIM, POLICY, elsewhere.credentials(VICTIM), parties.randomness[VICTIM])
     pending = parties.advance(ClientState.ADVERTISED)
     machine.receive(parties.server.start()[VICTIM])
     with pytest.raises(PeerError) as refused:
