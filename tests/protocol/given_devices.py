@@ -1,6 +1,6 @@
 """Devices whose losses and updates are given, and two ways to play a round over a few of them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from round_parties import POLICY

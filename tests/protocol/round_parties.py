@@ -141,7 +141,6 @@ class RoundParties:
     ):
         self.config = make_config() if config is None else config
         self.devices = make_devices(self.config) if devices is None else devices
-        signed = self.config.search.verified if signed is None else signed
         self.params = params = make_params(self.config, model)
         if enrolment is None:
             enrolment = Enrolment(SeededRandomness(bytes([seed]) * 32))

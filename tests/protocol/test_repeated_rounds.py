@@ -99,7 +99,7 @@ class Story:
     def __init__(self, config, devices=DEVICES):
         self.config, self.devices, self.number = config, devices, 0
         self.seen = Sums()
-        self.backend = replace(masked(signed), observer=self.seen)
+        self.backend = replace(masked(), observer=self.seen)
 
     def play(self, gone=None, lost=None):
         searches = () if lost is None else (lost,)

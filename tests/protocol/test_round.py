@@ -184,7 +184,7 @@ def test_both_backends_agree_on_sparse_graphs():
         graph=GraphKind.SPARSE,
     )
     devices = [Device(i, 10 + i, 0.05 * i) for i in range(60)]
-    stages = [s for s in Stage if s is not Stage.LIST and (signed or s is not Stage.CONFIRM)]
+    stages = [s for s in Stage if s is not Stage.LIST]
     round_config = config(60, Fraction(1, 2), "bracketed")
     gone = {
         7 * i: Vanish(Step(stage, round_config.update_slot * (stage >= Stage.MASK)), i % 2 == 1)

@@ -1,6 +1,6 @@
 """What a simulation computes once changes no byte of a round, and nothing that comes of it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import lenient

@@ -125,12 +125,12 @@ def test_closing_ends_the_round_for_good(point):
 def test_the_machine_stands_where_the_table_says(point):
     parties = RoundParties()
     parties.bring(point)
-    assert parties.machine.state is POINTS[signed][point]
+    assert parties.machine.state is POINTS[point]
 
 
 def test_a_round_is_over_after_the_last_point():
     parties = RoundParties()
-    parties.bring(max(POINTS[signed], key=lambda point: point.num_taken))
+    parties.bring(max(POINTS, key=lambda point: point.num_taken))
     assert not parties.pending
     assert parties.server.outcomes[0].update is not None
 
@@ -164,24 +164,21 @@ def test_a_round_walks_through_the_table_and_uses_every_legal_pair():
 
 
 ILLEGAL_MESSAGES = [
-    (signed, point, event)
-    for signed, point in PLACES
+    (point, event)
+    for point in PLACES
     for event in MESSAGES
-    if event not in TRANSITIONS[POINTS[signed][point]]
+    if event not in TRANSITIONS[POINTS[point]]
 ]
 ILLEGAL_CALLS = [
-    (signed, point, event)
-    for signed, point in PLACES
-    for event in CALLS
-    if event not in TRANSITIONS[POINTS[signed][point]]
+    (point, event) for point in PLACES for event in CALLS if event not in TRANSITIONS[POINTS[point]]
 ]
 
 
-@pytest.mark.parametrize(("signed", "point", "event"), ILLEGAL_MESSAGES)
+@pytest.mark.parametrize(("point", "event"), ILLEGAL_MESSAGES)
 def test_an_illegal_message_ends_the_round_for_good(point, event):
     parties = RoundParties()
     parties.bring(point)
-    named = f"{event.__name__} in state {POINTS[signed][point]}"
+    named = f"{event.__name__} in state {POINTS[point]}"
     with pytest.raises(PeerError, match=named) as refused:
         parties.machine.receive(message(event))
     assert refused.value.reason is Refusal.OUT_OF_ORDER
@@ -200,7 +197,7 @@ def assert_over(machine):
     assert machine.state is RoundState.FAILED
 
 
-@pytest.mark.parametrize(("signed", "point", "event"), ILLEGAL_CALLS)
+@pytest.mark.parametrize(("point", "event"), ILLEGAL_CALLS)
 def test_an_illegal_call_changes_nothing(point, event):
     with_call, without = RoundParties(), RoundParties()
     for parties in (with_call, without):

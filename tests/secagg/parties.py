@@ -157,7 +157,7 @@ class Parties:
                 client,
                 policy,
                 self.enrolment.credentials(client),
-                self.enrolment.credentials(client),
+                self.randomness[client],
                 ledger=self.enrolment.ledger(client),
             )
             for client in self.ids

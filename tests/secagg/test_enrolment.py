@@ -1,7 +1,6 @@
 """Simulated devices: each has one identity, and everybody knows whose it is."""
 
 import pytest
-from parties import make_params
 
 from deltafl.secagg import Credentials, Enrolment, UsageError
 from deltafl.secagg.identity import identity

@@ -19,7 +19,6 @@ from deltafl.secagg import (
     UsageError,
     keys,
     signing,
-    wire,
 )
 from deltafl.secagg.identity import identity
 from deltafl.secagg.messages import (
@@ -27,7 +26,6 @@ from deltafl.secagg.messages import (
     ConsistencyCheck,
     Credential,
     OpenSlot,
-    SessionOpen,
     ShareKind,
     UnmaskRequest,
 )
@@ -36,30 +34,11 @@ from deltafl.secagg.states import ClientState
 
 PARAMS = make_params(6, threshold=3)
 SPARSE = make_params(9, degree=4, threshold=3)
-UNSIGNED = make_params(6, threshold=3)
 PEER = OTHERS[0]
 STRANGER = identity(b"\7" * 32)
 
 
 # Who the device itself is.
-
-
-def test_a_signed_session_needs_an_identity():
-    opening = wire.encode(SessionOpen(PARAMS), PARAMS)
-    nameless = Client(VICTIM, POLICY, SeededRandomness(bytes(32)))
-    with pytest.raises(PeerError, match="the device has no identity") as refused:
-        nameless.receive(opening)
-    assert refused.value.reason is Refusal.POLICY
-    assert nameless.state is ClientState.FAILED
-    # Without one, unsigned sessions remain; with one, both.
-    for params, credentials in (
-        (UNSIGNED, None),
-        (UNSIGNED, Parties(PARAMS).enrolment.credentials(VICTIM)),
-        (PARAMS, Parties(PARAMS).enrolment.credentials(VICTIM)),
-    ):
-        machine = Client(VICTIM, POLICY, credentials, SeededRandomness(bytes(32)))
-        keys_of_it = wire.decode(machine.receive(wire.encode(SessionOpen(params), params)), params)
-        assert (keys_of_it.credential is not None) == params.signed
 
 
 @pytest.mark.parametrize(

@@ -225,9 +225,7 @@ class Played:
         enrolment = Enrolment(SeededRandomness(bytes(32)))
         self.server = Server(params, self.ids, enrolment, primitives)
         self.clients = {
-            i: Client(
-                ClientId(i), POLICY, enrolment.credentials(i), enrolment.credentials(i), primitives
-            )
+            i: Client(ClientId(i), POLICY, enrolment.credentials(i), randomness, primitives)
             for i in sorted(self.ids)
         }
 

@@ -87,12 +87,10 @@ def agreed(params, members=IDS):
     if not params.slots[0].whole:
         replies = parties.deliver(parties.server.open_slot(0, BINDING))
         parties.finish_slot(parties.collect({c: replies[c] for c in members}))
-    elif params.signed:
+    else:
         chosen = parties.members(members)
         parties.clients[VICTIM].receive(parties.encode(ConsistencyCheck(0, chosen)))
         parties.answer(VICTIM, opened(parties, members, 0, signatures_of(parties, members, chosen)))
-    else:
-        parties.answer(VICTIM, opened(parties, members))
     assert parties.clients[VICTIM].state is ClientState.READY
     return parties
 
@@ -105,7 +103,7 @@ def opened(parties, members, slot=0, signatures=None):
     return parties.encode(OpenSlot(slot, parties.members(members), signatures or {}))
 
 
-def test_a_signed_session_has_no_whole_slot_on_whose_members_nobody_agreed():
+def test_there_is_no_whole_slot_on_whose_members_nobody_agreed():
     params = params_of(WHOLE, WHOLE)
     for slot in range(2):
         parties = ready(params)
@@ -121,18 +119,6 @@ def test_a_first_list_is_agreed_on_by_threshold_many(members):
     chosen = parties.members(members)
     signatures = signatures_of(parties, members[:3], chosen)
     parties.clients[VICTIM].receive(opened(parties, members, 0, signatures))
-    assert parties.clients[VICTIM].state is ClientState.OPENED
-
-
-def test_an_unsigned_session_agrees_on_whom_it_first_opens_a_whole_slot_with():
-    parties = ready(params_of(WHOLE, WHOLE))
-    parties.answer(VICTIM, opened(parties, lost(OTHERS[0])))
-    assert parties.clients[VICTIM].state is ClientState.READY
-    for members in (IDS, lost(*OTHERS[:2])):
-        parties = agreed(params_of(WHOLE, WHOLE), lost(OTHERS[0]))
-        refuse(parties, opened(parties, members, 1), Refusal.NOT_AGREED)
-    parties = agreed(params_of(WHOLE, WHOLE), lost(OTHERS[0]))
-    parties.clients[VICTIM].receive(opened(parties, lost(OTHERS[0]), 1))
     assert parties.clients[VICTIM].state is ClientState.OPENED
 
 
@@ -542,8 +528,7 @@ def test_a_device_says_one_thing_in_a_whole_slot():
             replies = parties.deliver(pending)
             said.append((slot, {type(parties.decode(data)) for data in replies.values()}))
             pending = parties.collect(replies)
-    first = [(0, {ConsistencySignature})] if signed else []
-    assert said == [*first, (0, {MaskedInput}), (1, {MaskedInput})]
+    assert said == [(0, {ConsistencySignature}), (0, {MaskedInput}), (1, {MaskedInput})]
 
 
 # What the server does.
@@ -563,14 +548,11 @@ def void_slot(params, silence=lambda *_: None, lost=VICTIM, at=Stage.MASK):
     return parties, replies
 
 
-AT = [
-    pytest.param(signed, at, id=f"{'signed' if signed else 'unsigned'} {at.name}")
-    for signed, at in ((False, Stage.MASK), (True, Stage.LIST), (True, Stage.MASK))
-]
+AT = [Stage.LIST, Stage.MASK]
 """Where a whole slot may lose a device."""
 
 
-@pytest.mark.parametrize(("signed", "at"), AT)
+@pytest.mark.parametrize("at", AT)
 @every_silence
 def test_a_whole_slot_that_lacks_a_device_ends_without_messages_and_a_sum(at, silence):
     parties, _ = void_slot(params_of(WHOLE, PLAIN), silence, at=at)
@@ -596,7 +578,7 @@ def test_a_whole_slot_that_lacks_a_device_ends_without_messages_and_a_sum(at, si
     assert server.state is ServerState.DONE
 
 
-@pytest.mark.parametrize(("signed", "at"), AT)
+@pytest.mark.parametrize("at", AT)
 def test_the_last_slot_ends_the_session_void_or_not(at):
     parties, _ = void_slot(params_of(WHOLE), at=at)
     assert parties.server.close_round() == {}
@@ -619,7 +601,7 @@ def test_whole_slots_that_lack_nobody_have_their_sums():
     check_sums(parties)
 
 
-@pytest.mark.parametrize(("signed", "at"), AT)
+@pytest.mark.parametrize("at", AT)
 def test_whole_slots_after_a_void_one_need_a_tolerant_one_between(at):
     """A device of the list is gone; the survivors of a tolerant slot are a list again."""
     params = params_of(WHOLE, WHOLE, PLAIN, WHOLE, WHOLE)
@@ -640,9 +622,7 @@ def test_whole_slots_after_a_void_one_need_a_tolerant_one_between(at):
         assert result.vector.tolist() == plain_sum(params, slot, parties.inputs, left)
 
 
-@pytest.mark.parametrize(
-    ("signed", "stage"), [(False, Stage.UNMASK), (True, Stage.CONFIRM), (True, Stage.UNMASK)]
-)
+@pytest.mark.parametrize("stage", [Stage.CONFIRM, Stage.UNMASK])
 def test_who_is_lost_when_its_vector_is_in_is_missing_from_the_next_whole_slot(stage):
     """It is in the tolerant slot's sum, and on the list that was agreed on there."""
     params = params_of(PLAIN, WHOLE, PLAIN)
@@ -669,7 +649,7 @@ def late_messages(parties):
     yield parties.encode(ConsistencySignature(0, bytes(64)))
 
 
-@pytest.mark.parametrize(("signed", "at"), AT)
+@pytest.mark.parametrize("at", AT)
 @pytest.mark.parametrize("reopened", [False, True], ids=["ready", "next slot"])
 def test_what_comes_for_a_void_slot_is_ignored(at, reopened):
     """Late vectors, also the one that was missing, repetitions, second vectors, signatures."""
@@ -699,8 +679,7 @@ def test_too_few_for_a_sum_are_noticed_when_the_next_slot_opens():
     parties = MaliciousClients(params_of(WHOLE, PLAIN, min_cohort=5), {})
     parties.exchange(parties.advance(ClientState.SHARED))
     pending = parties.server.open_slot(0, BINDING)
-    if signed:
-        pending = parties.exchange(pending)
+    pending = parties.exchange(pending)
     parties.changes = {(client, Stage.MASK): lambda *_: None for client in OTHERS[:2]}
     assert parties.exchange(pending) == {}
     assert parties.server.state is ServerState.READY
@@ -752,7 +731,6 @@ def test_every_subset_of_five_is_lost_at_every_step(graph, layout, monkeypatch):
         (slot, stage)
         for slot, spec in enumerate(params.slots)
         for stage in ([Stage.LIST, Stage.MASK] if spec.whole else list(Stage)[Stage.MASK :])
-        if signed or stage not in (Stage.LIST, Stage.CONFIRM)
     ]
     subsets = [some for size in range(4) for some in itertools.combinations(devices, size)]
     # Two are too few for every sum, and so are fewer, whoever they are.
