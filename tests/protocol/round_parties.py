@@ -150,7 +150,7 @@ class RoundParties:
             model,
             params,
             self.devices,
-            directory=enrolment if signed else None,
+            directory=enrolment,
         )
         self.clients = {
             i: RoundClient(

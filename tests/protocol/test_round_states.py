@@ -63,14 +63,13 @@ POINTS: Mapping[bool, Mapping[Point, RoundState]] = {
         Point(9): RoundState.UPDATED,  # unmasked
     },
 }
-PLACES = [(signed, point) for signed, points in POINTS.items() for point in points]
+PLACES = list(POINTS)
 MESSAGES = (Announce, Relay, Query, Threshold)
 CALLS = (SupplyLoss, SupplyUpdate)
 OF_SEVERAL_LEVELS = (SupplyEarlierUpdate,)
 """The event of sessions of several levels only, which `test_levels.py` is about."""
 
-places = pytest.mark.parametrize(("signed", "point"), PLACES)
-signed_or_not = pytest.mark.parametrize("signed", [False, True])
+places = pytest.mark.parametrize("point", PLACES)
 
 
 def opening(config, model) -> bytes:
@@ -102,8 +101,7 @@ def test_the_table_names_every_state_and_no_other_event():
     assert set(TRANSITIONS) == set(RoundState)
     for events in TRANSITIONS.values():
         assert set(events) <= {*MESSAGES, *CALLS, *OF_SEVERAL_LEVELS, Close}
-    for points in POINTS.values():
-        assert set(points.values()) == set(RoundState) - {RoundState.FAILED}
+    assert set(POINTS.values()) == set(RoundState) - {RoundState.FAILED}
 
 
 def test_a_round_is_closed_from_everywhere_but_its_end():

@@ -709,7 +709,7 @@ def test_closing_ends_the_session():
 
 def test_default_policy_refuses_a_session_of_three():
     params = make_params(3, threshold=2)
-    machine = Client(1, DevicePolicy(), Enrolment().credentials(1))
+    machine = Client(1, DevicePolicy(), Parties(PARAMS).enrolment.credentials(1))
     with pytest.raises(PeerError, match="min_cohort=2 is below the device's min_cohort=5"):
         machine.receive(wire.encode(SessionOpen(params), params))
 

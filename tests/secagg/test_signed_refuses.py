@@ -167,7 +167,7 @@ def test_without_signatures_a_server_may_play_every_neighbour():
         fresh = AdvertiseKeys(FRESH[0], tuple(FRESH[1:]))
         return replace(message, keys={**message.keys, position: fresh})
 
-    parties, data = lie(ClientState.ADVERTISED, change, params=UNSIGNED)
+    parties, data = lie(ClientState.ADVERTISED, change, params=PARAMS)
     parties.clients[VICTIM].receive(data)
     assert parties.clients[VICTIM].state is ClientState.SHARED
 
@@ -620,7 +620,7 @@ def test_a_split_view_strips_both_masks_where_the_threshold_is_too_low():
 def test_a_list_that_nobody_else_was_told():
     """A device of an unsigned session believes it; one of a signed session asks the others."""
     without = [client for client in IDS if client != PEER]
-    parties = Parties(UNSIGNED)
+    parties = Parties(PARAMS)
     parties.advance(ClientState.MASKED)
     alone = UnmaskRequest(0, parties.members(without))
     assert parties.clients[VICTIM].receive(parties.encode(alone)) is not None

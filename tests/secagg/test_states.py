@@ -58,28 +58,14 @@ PARAMS = {
     "tolerant": make_params(6, threshold=3),
     "listed": make_params(6, threshold=3, slots=((4, 24, True, True), (3, 40))),
 }
-"""Sessions of two tolerant slots, and two whose first slot is whole. Of the latter, the signed one
-has a list of devices to agree on, and a sum that is proved."""
+"""A session of two tolerant slots, and one whose first slot is whole: it has a list of devices to
+agree on, and a sum that is proved."""
 
 KINDS = list(PARAMS)
 IDS = make_ids(6)
 VICTIM = IDS[2]
 WHOLE_AT = 0
 """The slot that is whole in sessions that have one."""
-
-SIGNED_ONLY = {
-    ConsistencyCheck,
-    ConsistencySignature,
-    SumOpening,
-    ClientState.LISTED,
-    ClientState.CONFIRMED,
-    ServerState.LIST,
-    ServerState.CONFIRM,
-}
-
-
-def is_signed(kind):
-    return PARAMS[kind].signed
 
 
 def is_whole(kind):
@@ -396,14 +382,13 @@ def test_the_server_takes_every_transition_of_its_table_and_no_other(monkeypatch
 def test_a_device_takes_every_transition_of_its_table_and_no_other(monkeypatch):
     found = taken(monkeypatch, client)
     for kind in KINDS:
-        if is_signed(kind) == signed:
-            for name in CLIENT_STATES[kind]:
-                for message in accepted(kind, name):
-                    parties, _ = advance(kind, name)
-                    data = parties.encode(fresh_messages(kind, name)[message])
-                    parties.clients[VICTIM].receive(data)
+        for name in CLIENT_STATES[kind]:
+            for message in accepted(kind, name):
                 parties, _ = advance(kind, name)
-                parties.clients[VICTIM].close()
+                data = parties.encode(fresh_messages(kind, name)[message])
+                parties.clients[VICTIM].receive(data)
+            parties, _ = advance(kind, name)
+            parties.clients[VICTIM].close()
     assert found == entries(CLIENT_TRANSITIONS)
 
 
@@ -414,7 +399,7 @@ def test_the_steps_of_a_session_are_those_of_the_table(kind):
     collected = collected_at(kind)
     assert [step_of(message, kind) for message in messages] == list(collected.values())
     for index, message in zip(collected, messages, strict=True):
-        assert type(message) in SERVER_TRANSITIONS[is_signed(kind)][record(kind).states[index]]
+        assert type(message) in SERVER_TRANSITIONS[record(kind).states[index]]
 
 
 def test_how_many_messages_a_session_takes():
@@ -468,7 +453,7 @@ def test_device_messages_in_every_server_state(kind, index, name):
     assert parties.server.state is state
     early = now is not None and step_of(message, kind).order > now.order
     if now is not None and step_of(message, kind) == now:
-        assert type(message) in SERVER_TRANSITIONS[is_signed(kind)][state]
+        assert type(message) in SERVER_TRANSITIONS[state]
     dropped = {VICTIM: (Fault.UNEXPECTED, now)} if early else {}
     assert {c: (d.fault, d.step) for c, d in parties.server.drops.items()} == dropped
     parties.finish(dropped=bool(dropped))
@@ -532,12 +517,7 @@ AGAIN = "ready again"
 
 CLIENT_STATES = {
     kind: [
-        *(
-            state
-            for state in ClientState
-            if is_signed(kind) or state not in SIGNED_ONLY
-            if is_whole(kind) or state is not ClientState.LISTED
-        ),
+        *(state for state in ClientState if is_whole(kind) or state is not ClientState.LISTED),
         AGAIN,
     ]
     for kind in KINDS
@@ -624,7 +604,7 @@ def fresh_messages(kind, name):
 
 def accepted(kind, name):
     """The messages that a device takes in a state of a session."""
-    unmasks = {ConsistencyCheck} if is_signed(kind) else {UnmaskRequest}
+    unmasks = {ConsistencyCheck}
     return {
         ClientState.IDLE: {SessionOpen},
         ClientState.ADVERTISED: {RosterMessage},
@@ -667,7 +647,7 @@ def test_messages_in_every_client_state(kind, name, message):
             machine.receive(data)
     elif message in accepted(kind, name):
         reply = machine.receive(data)
-        assert machine.state is CLIENT_TRANSITIONS[is_signed(kind)][state][message]
+        assert machine.state is CLIENT_TRANSITIONS[state][message]
         assert (reply is None) == (message in (OpenSlot, SumOpening))
         return
     else:

@@ -203,14 +203,13 @@ def open_message(params):
         bytes.fromhex(params["graph_seed"]),
         bytes.fromhex(params["context"]),
         params["min_roster"],
-        int(params["signed"]),
     )
 
 
 def max_message_bytes(params):
     """Above any message of the session."""
     tolerant = sum(not slot["whole"] for slot in params["slots"])
-    advertised = 32 * (1 + tolerant) + (96)
+    advertised = 32 * (1 + tolerant) + 96
     largest = max(advertised, 40 + 72 * tolerant, 96, 41)
     lists = params["num_invited"] * (8 + largest) + 32 * tolerant
     longest = max(
@@ -473,7 +472,7 @@ class PlainSession:
 
     def _sum(self, slot):
         """A tolerant slot: masks are removed with what is left of the devices."""
-        params, signed = self.params, self.params["signed"]
+        params = self.params
         column, info = self.tolerant.index(slot), self._info(slot)
         self._drop_isolated("mask", slot)
         opened = self._there()
