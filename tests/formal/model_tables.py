@@ -13,7 +13,7 @@ _LINE: Final = re.compile(r"\b(MOVE|SERVER)(_SIGNED|_UNSIGNED)?\(([^()]*)\)")
 Move = tuple[str, str, str]
 
 
-def moves_of(file: str, *, machine: str, signed: bool) -> set[Move]:
+def moves_of(file: str, *, machine: str) -> set[Move]:
     """State, event and next state of each move in the text of a model.
 
     Args:
@@ -30,7 +30,7 @@ def moves_of(file: str, *, machine: str, signed: bool) -> set[Move]:
     found = set()
     for kind, only, inside in _LINE.findall(text):
         *_, start, event, end = (part.strip() for part in inside.split(","))
-        if kind == machine and start != "from" and only != ("_UNSIGNED" if signed else "_SIGNED"):
+        if kind == machine and start != "from" and only != ("_UNSIGNED"):
             found.add((start, event, end))
     if machine == "SERVER":  # an inline is for both kinds; its state may be of one only
         of_signed = {"LIST", "CONFIRM"}

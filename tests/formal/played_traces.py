@@ -126,7 +126,7 @@ def play(params, *, silent: Mapping[int, int], late: Mapping[int, int]) -> Trace
     """
     kinds = sum(1 << index for index, slot in enumerate(params.slots) if slot.whole)
     verified = any(slot.verified for slot in params.slots)
-    trace = Trace(kinds, params.signed, verified, sums=[0] * len(params.slots))
+    trace = Trace(kinds, verified, sums=[0] * len(params.slots))
     player = _Player(params, trace)
     server = player.parties.server
     slots, outgoing = iter(range(len(params.slots))), server.start()

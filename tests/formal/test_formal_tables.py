@@ -8,21 +8,20 @@ PARTIAL = {"unmasking.pml": False, "agreement.pml": True, "whole_slots.pml": Tru
 """Models of a part of a device, by whether their session is signed."""
 
 
-@pytest.mark.parametrize("signed", [False, True], ids=["unsigned", "signed"])
 @pytest.mark.parametrize("machine", TABLES)
-def test_the_model_of_a_session_has_the_tables_of_the_code(machine, signed):
-    modelled = moves_of("session.pml", machine=machine, signed=signed)
-    coded = moves_of_code(TABLES[machine][signed])
+def test_the_model_of_a_session_has_the_tables_of_the_code(machine):
+    modelled = moves_of("session.pml", machine=machine)
+    coded = moves_of_code(TABLES[machine])
     assert modelled - coded == set()
     assert coded - modelled == set()
 
 
 @pytest.mark.parametrize(("file", "signed"), PARTIAL.items())
-def test_a_model_of_a_part_makes_only_moves_of_the_code(file, signed):
-    modelled = moves_of(file, machine="MOVE", signed=signed)
+def test_a_model_of_a_part_makes_only_moves_of_the_code(file):
+    modelled = moves_of(file, machine="MOVE")
     assert len(modelled) >= 4
-    assert modelled <= moves_of_code(TABLES["MOVE"][signed])
-    assert moves_of(file, machine="SERVER", signed=signed) == set()
+    assert modelled <= moves_of_code(TABLES["MOVE"])
+    assert moves_of(file, machine="SERVER") == set()
 
 
 @pytest.mark.parametrize(
@@ -35,10 +34,10 @@ def test_a_model_of_a_part_makes_only_moves_of_the_code(file, signed):
         ("SERVER(from, EndLastSlot, DONE)", "SERVER(from, EndLastSlot, READY)", "SERVER", False),
     ],
 )
-def test_a_model_with_another_move_is_found(old, new, machine, signed, tmp_path, monkeypatch):
+def test_a_model_with_another_move_is_found(old, new, machine, tmp_path, monkeypatch):
     text = (MODELS / "session.pml").read_text(encoding="utf-8")
     assert old in text
     (tmp_path / "session.pml").write_text(text.replace(old, new), encoding="utf-8")
     monkeypatch.setattr("model_tables.MODELS", tmp_path)
-    modelled = moves_of("session.pml", machine=machine, signed=signed)
-    assert modelled != moves_of_code(TABLES[machine][signed])
+    modelled = moves_of("session.pml", machine=machine)
+    assert modelled != moves_of_code(TABLES[machine])

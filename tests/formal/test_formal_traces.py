@@ -11,15 +11,15 @@ needs_spin = pytest.mark.skipif(missing_tool() is not None, reason=f"{missing_to
 TOLERANT, WHOLE = (2, 16), (2, 16, True)
 
 
-def params(*slots, signed=True):
-    return make_params(4, threshold=3, slots=slots, signed=signed)
+def params(*slots):
+    return make_params(4, threshold=3, slots=slots)
 
 
 PLAYED = {
     "all stay": (params(TOLERANT, WHOLE), {}, {}),
     "whole first": (params(WHOLE, TOLERANT), {}, {}),
-    "unsigned": (params(TOLERANT, WHOLE, signed=False), {}, {}),
-    "unsigned, one lost in a slot": (params(TOLERANT, TOLERANT, signed=False), {3: 3}, {}),
+    "unsigned": (params(TOLERANT, WHOLE), {}, {}),
+    "unsigned, one lost in a slot": (params(TOLERANT, TOLERANT), {3: 3}, {}),
     "lost before it sends its vector": (params(TOLERANT, WHOLE), {1: 3}, {}),
     "lost after it sent its vector": (params(TOLERANT, WHOLE), {1: 4}, {}),
     "lost from a list": (params(WHOLE, TOLERANT), {2: 3}, {}),

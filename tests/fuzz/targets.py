@@ -44,7 +44,6 @@ PARAMS = {
         min_cohort=3,
         graph_seed=bytes(32),
         context=bytes(32),
-        signed=signed,
     )
     for name, signed, slots in (
         ("unsigned", False, _TOLERANT),
@@ -62,7 +61,7 @@ def read_unsigned(data: bytes) -> bool:
 
 def read_signed(data: bytes) -> bool:
     """A message of a signed session."""
-    return _read_message(data, PARAMS["signed"])
+    return _read_message(data)
 
 
 def read_verified(data: bytes) -> bool:

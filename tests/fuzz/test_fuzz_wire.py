@@ -71,9 +71,7 @@ def test_sizes_that_are_only_announced_take_no_memory(reader):
 
 @pytest.mark.parametrize("name", ["signed", "verified"])
 def test_no_message_of_a_vast_session_takes_more_than_it_brings(name):
-    vast = SessionParams(
-        (*targets.PARAMS[name].slots,), 2**31, 2**31, 3, 3, bytes(32), bytes(32), signed=True
-    )
+    vast = SessionParams((*targets.PARAMS[name].slots,), 2**31, 2**31, 3, 3, bytes(32), bytes(32))
 
     def read(data):
         targets._read_message(data, vast)

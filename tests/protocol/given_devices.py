@@ -1,6 +1,6 @@
 """Devices whose losses and updates are given, and two ways to play a round over a few of them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from round_parties import POLICY
@@ -56,12 +56,10 @@ def random_devices(seed=0, size=SIZE):
     return devices_of(vectors)
 
 
-def masked(signed=False):
+def masked():
     enrolment = Enrolment(SeededRandomness(b"i" * 32))
-    return MaskedRounds(
-        replace(SESSIONS, signed=signed), SeededRandomness(b"s" * 32), enrolment=enrolment
-    )
+    return MaskedRounds(SESSIONS, SeededRandomness(b"s" * 32), enrolment=enrolment)
 
 
-def ideal(signed=False):
-    return IdealRounds(replace(SESSIONS, signed=signed))
+def ideal():
+    return IdealRounds(SESSIONS)

@@ -89,7 +89,6 @@ def make_params(config, model=MODEL, **changes) -> SessionParams:
         "min_cohort": 3,
         "graph_seed": bytes(32),
         "context": Levels((config,)).context(model),
-        "signed": config.search.verified,
     }
     return SessionParams(**(fields | changes))
 
@@ -136,15 +135,13 @@ class RoundParties:
         *,
         devices=None,
         seed=0,
-        signed=None,
         policy=POLICY,
         model=MODEL,
         enrolment=None,
     ):
         self.config = make_config() if config is None else config
         self.devices = make_devices(self.config) if devices is None else devices
-        signed = self.config.search.verified if signed is None else signed
-        self.params = params = make_params(self.config, model, signed=signed)
+        self.params = params = make_params(self.config, model)
         if enrolment is None:
             enrolment = Enrolment(SeededRandomness(bytes([seed]) * 32))
         self.enrolment = enrolment
@@ -153,14 +150,14 @@ class RoundParties:
             model,
             params,
             self.devices,
-            directory=enrolment if signed else None,
+            directory=enrolment,
         )
         self.clients = {
             i: RoundClient(
                 i,
                 policy,
+                enrolment.credentials(i),
                 SeededRandomness(bytes([seed, i]) * 16),
-                enrolment.credentials_for(i, params),
                 ledger=enrolment.ledger(i),
             )
             for i in self.devices

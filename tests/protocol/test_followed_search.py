@@ -111,10 +111,10 @@ def test_a_round_of_honest_parties_is_accepted_by_all(method):
 def test_a_verified_search_that_is_not_certified_keeps_whoever_may_be_in_the_tail():
     for verified in (True, False):
         config = changed_round(CONFIG, verified=verified, max_queries=2)
-        parties = RoundParties(config, signed=True)
+        parties = RoundParties(config)
         outcome = parties.play()
         assert outcome.search.ended is Ended.BUDGET
-        exact = RoundParties(changed_round(config, max_queries=12), signed=True).play()
+        exact = RoundParties(changed_round(config, max_queries=12)).play()
         if verified:
             assert outcome.kept_devices >= exact.kept_devices
         assert outcome.search.half_width_half_ticks == 0
@@ -284,7 +284,7 @@ def test_the_first_query_follows_from_the_configuration(step):
 @pytest.mark.parametrize("lie", [skipped, asked_twice, another_pivot])
 def test_a_search_that_is_not_verified_is_answered_whatever_is_asked(lie):
     """Which is why devices that assume an active server refuse it."""
-    parties, honest = at_question(2, changed_round(CONFIG, verified=False), signed=True)
+    parties, honest = at_question(2, changed_round(CONFIG, verified=False))
     assert isinstance(parties.machine.receive(lie(parties, honest)), bytes)
 
 
@@ -425,7 +425,7 @@ def test_a_proof_in_a_round_that_is_not_verified_is_refused():
     _, verified = at_question(2)
     plain = changed_round(CONFIG, verified=False)
     for opening in (b"", verified.opening):
-        parties, honest = at_question(2, plain, signed=True)
+        parties, honest = at_question(2, plain)
         assert honest.opening == b""
         data = wire.encode(replace(honest, opening=opening))
         if opening:

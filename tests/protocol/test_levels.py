@@ -175,12 +175,11 @@ LATER = make_levels(thetas=THETAS[1:], method="histogram").first_slot(1)
         (True, Step(Stage.CONFIRM, LATER + 1)),
     ],
 )
-def test_both_backends_agree_whoever_vanishes(signed, step):
+def test_both_backends_agree_whoever_vanishes(step):
     levels = make_levels(6, THETAS[1:], method="histogram")
     devices, gone = make_devices(6), {ClientId(10): Vanish(step)}
     ideal, masked = (
-        play(backend, levels, devices, MODELS[1:], gone)
-        for backend in backends(replace(SESSIONS, signed=signed))
+        play(backend, levels, devices, MODELS[1:], gone) for backend in backends(SESSIONS)
     )
     assert shown(ideal) == shown(masked)
     assert all(ClientId(10) in outcome.drops for outcome in ideal.outcomes)
@@ -210,7 +209,6 @@ def test_nobody_is_lost_after_the_first_level_if_the_server_may_be_lying(adversa
         threat=ThreatModel(0.1, 0.1, adversary),
         graph=GraphKind.COMPLETE,
         min_cohort=5,
-        signed=True,
     )
     devices = make_devices(10, MODELS[:2])
     last = len(levels.slots()) - 1
@@ -252,7 +250,7 @@ def tails_of(weights, least, *, insists=False):
     """Both outcomes of five devices of known losses, at two levels whose models differ by a bit."""
     levels = make_levels(5, (Fraction(9, 10), Fraction(1, 2)), verified=True, min_tail=least)
     policy = replace(POLICY, min_honest_tail=least if insists else 0)
-    sessions = replace(SESSIONS, policy=policy, min_cohort=5, signed=True)
+    sessions = replace(SESSIONS, policy=policy, min_cohort=5)
     models, made = MODELS[:2], make_devices(5, MODELS[:2])
     update = dict.fromkeys(models, np.zeros(4, dtype=np.float32))
     devices = [
@@ -310,7 +308,7 @@ def test_devices_count_who_is_lost_with_an_update_of_an_earlier_level(monkeypatc
     gone = {ClientId(devices[0].id): Vanish(Step(Stage.MASK, levels.first_slot(1) - 1))}
     for least in (0, 5):
         policy = replace(POLICY, min_honest_tail=least)
-        masked = backends(replace(SESSIONS, policy=policy, signed=True))[1]
+        masked = backends(replace(SESSIONS, policy=policy))[1]
         if least:
             with pytest.raises(PeerError, match="4 devices, fewer than 5"):
                 play(masked, levels, devices, MODELS[:2], gone)

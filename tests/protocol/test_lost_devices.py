@@ -41,7 +41,7 @@ METHODS = {
         "noise": Noise(Fraction(1), 3),
     },
 }
-KINDS = {"unsigned": (False, False), "signed": (True, False), "verified": (True, True)}
+KINDS = {"unsigned": (False, False), "verified": (True, True)}
 
 
 @dataclass(frozen=True)
@@ -91,18 +91,18 @@ def outcomes_of(rounds, levels, gone, number=0, lost=()):
     return [comparable(outcome) for outcome in result.outcomes], result.outcomes
 
 
-def assert_same(levels, gone, *, signed):
+def assert_same(levels, gone):
     """Both kinds of sums have one outcome, which is returned."""
-    (outcomes,) = assert_all_same(levels, [gone], signed=signed)
+    (outcomes,) = assert_all_same(levels, [gone])
     return outcomes
 
 
-def assert_all_same(levels, plans, *, signed):
+def assert_all_same(levels, plans):
     """Both kinds of sums have the same outcomes, which are returned, until a round is not lost.
 
     Each round goes on with what the one before has revealed.
     """
-    sessions = replace(SESSIONS, signed=signed)
+    sessions = SESSIONS
     enrolment = Enrolment(SeededRandomness(b"i" * 32))
     masked = MaskedRounds(
         sessions, SeededRandomness(b"s" * 32), enrolment=enrolment, noise=noise_of
@@ -134,7 +134,7 @@ def test_one_device_is_lost_at_one_step(method, kind, least):
     ended = set()
     for client, step in product((IDS[0], IDS[-1]), steps_of(levels)):
         gone = {client: Vanish(step, late=client == IDS[0])}
-        (outcome,) = assert_same(levels, gone, signed=signed)
+        (outcome,) = assert_same(levels, gone)
         assert outcome.aborted is None
         assert outcome.drops.keys() == {client}
         ended.add(outcome.search.ended)
@@ -150,7 +150,7 @@ def test_one_device_is_lost_at_one_step_of_two_levels(method, kind, least):
     signed, verified = KINDS[kind]
     levels = levels_of(method, verified=verified, least=least, num_levels=2, most=2)
     for step in steps_of(levels):
-        outcomes = assert_same(levels, {IDS[2]: Vanish(step)}, signed=signed)
+        outcomes = assert_same(levels, {IDS[2]: Vanish(step)})
         assert [outcome.aborted for outcome in outcomes] == [None, None]
 
 
@@ -169,7 +169,7 @@ def test_any_devices_are_lost_at_any_steps(data):
     )
     vanishes = st.builds(Vanish, st.sampled_from(steps_of(levels)), st.booleans())
     gone = data.draw(st.dictionaries(st.sampled_from(IDS), vanishes, min_size=1, max_size=3))
-    assert_same(levels, gone, signed=signed)
+    assert_same(levels, gone)
 
 
 @pytest.mark.parametrize("min_tail", [2, 3])
@@ -181,7 +181,7 @@ def test_a_round_whose_tail_may_be_too_small_is_given_up_in_both(min_tail):
     for step in (Step(Stage.MASK, 12), Step(Stage.CONFIRM, 12), Step(Stage.UNMASK, 12)):
         for num_lost in (0, 1, 2):
             gone = dict.fromkeys(IDS[:num_lost], Vanish(step))
-            (outcome,) = assert_same(levels, gone, signed=True)
+            (outcome,) = assert_same(levels, gone)
             assert outcome.search.certified
             lost = num_lost if step.stage is Stage.MASK else 0
             assert (outcome.aborted is None) == (4 - lost >= min_tail)
@@ -199,19 +199,18 @@ def test_who_left_after_its_answer_may_have_been_in_the_tail(stage, most):
         levels = levels_of(
             "bracketed", verified=True, least=0, num_levels=1, most=most, min_tail=min_tail
         )
-        (outcome,) = assert_same(levels, {client: Vanish(Step(stage, 0))}, signed=True)
+        (outcome,) = assert_same(levels, {client: Vanish(Step(stage, 0))})
         assert outcome.secure_sums == 1 + (min_tail < 6)
         assert outcome.kept_devices == {3: num_kept, 4: 5, 6: 0}[min_tail]
         assert (outcome.aborted is None) == (min_tail < 6)
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_a_level_without_a_device_that_was_agreed_on_has_no_search(signed):
+def test_a_level_without_a_device_that_was_agreed_on_has_no_search():
     """Its vector is in the sum before, and no query may be without it."""
     levels = levels_of("mm", verified=False, least=5, num_levels=2, most=2)
     for slot in (2, 3):
         gone = {IDS[2]: Vanish(Step(Stage.UNMASK, slot))}
-        first, second = assert_same(levels, gone, signed=signed)
+        first, second = assert_same(levels, gone)
         assert (first.secure_sums, first.kept_devices) == (3, 4)
         assert (second.search.ended, second.secure_sums) == (Ended.SHRANK, slot - 1)
         assert second.aborted is None
@@ -234,7 +233,7 @@ def test_a_round_that_was_lost_at_any_step_is_repeated(kind, least, num_levels):
     num_sums = set()
     for step in steps_of(levels):
         gone = dict.fromkeys(LOST, Vanish(step))
-        first, *others = assert_all_same(levels, [gone, {IDS[0]: Vanish(step)}, {}], signed=signed)
+        first, *others = assert_all_same(levels, [gone, {IDS[0]: Vanish(step)}, {}])
         assert first[-1].aborted is not None
         if others:
             assert others[0][0].aborted is None
@@ -262,7 +261,7 @@ def test_rounds_are_lost_and_repeated_whoever_is_gone_from_each(data):
         return st.dictionaries(devices, vanishes, min_size=fewest, max_size=most)
 
     plans = [data.draw(plan(3, 6)), data.draw(plan(0, 4)), data.draw(plan(0, 2))]
-    assert_all_same(levels, plans, signed=signed)
+    assert_all_same(levels, plans)
 
 
 # --- these tests can fail -----------------------------------------------------------------------
@@ -275,17 +274,17 @@ def test_a_twin_that_lets_other_devices_into_a_repeated_round_is_noticed(monkeyp
         {IDS[0]: Vanish(Step(Stage.RECEIPT)), **dict.fromkeys(LOST, Vanish(Step(Stage.MASK, 2)))},
         {},
     ]
-    _, (again,) = assert_all_same(levels, plans, signed=False)
+    _, (again,) = assert_all_same(levels, plans)
     assert again.drops.keys() == {IDS[0]}
     monkeypatch.setattr(ideal_module, "limited_to", lambda _, devices: frozenset(devices))
     with pytest.raises(AssertionError, match="RECEIPT"):
-        assert_all_same(levels, plans, signed=False)
+        assert_all_same(levels, plans)
 
 
 def test_a_twin_that_forgets_the_sums_of_the_lost_round_is_noticed(monkeypatch):
     levels = levels_of("bracketed", verified=False, least=5, num_levels=1, most=2)
     plans = [dict.fromkeys(LOST, Vanish(Step(Stage.MASK, 2))), {}]
-    _, (again,) = assert_all_same(levels, plans, signed=False)
+    _, (again,) = assert_all_same(levels, plans)
     assert (again.secure_sums, again.search.num_queries) == (1, 2)
 
     def forget(*given, lost, **named):
@@ -294,24 +293,24 @@ def test_a_twin_that_forgets_the_sums_of_the_lost_round_is_noticed(monkeypatch):
 
     monkeypatch.setattr(ideal_module, "LevelRounds", forget)
     with pytest.raises(AssertionError, match="MASK"):
-        assert_all_same(levels, plans, signed=False)
+        assert_all_same(levels, plans)
 
 
 def test_noise_that_is_drawn_in_vain_is_missed(monkeypatch):
     """A device draws noise for an answer although the sum is lost, and other noise afterwards."""
     levels = levels_of("noisy", verified=False, least=5, num_levels=2)
     gone = {IDS[2]: Vanish(Step(Stage.MASK, 0))}
-    _, second = assert_same(levels, gone, signed=False)
+    _, second = assert_same(levels, gone)
     assert second.search.ended is Ended.NOISY
     monkeypatch.setattr(ideal_module._Devices, "answer_in_vain", lambda *_: None)
     with pytest.raises(AssertionError, match="MASK"):
-        assert_same(levels, gone, signed=False)
+        assert_same(levels, gone)
 
 
 def test_noise_is_not_drawn_where_a_list_was_not_signed(monkeypatch):
     levels = levels_of("noisy", verified=False, least=5, num_levels=2)
     gone = {IDS[2]: Vanish(Step(Stage.LIST, 0))}
-    assert_same(levels, gone, signed=True)
+    assert_same(levels, gone)
     monkeypatch.setattr(ideal_module, "_is_unasked", lambda *_: False)
     with pytest.raises(AssertionError, match="LIST"):
-        assert_same(levels, gone, signed=True)
+        assert_same(levels, gone)

@@ -382,11 +382,10 @@ def over_one_model(numbers, policy, **settings):
         yield RoundParties(config, enrolment=enrolment, policy=policy, seed=seed, **settings)
 
 
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("most", [2, 3])
-def test_a_device_answers_for_a_model_in_so_many_rounds_whatever_their_numbers(most, signed):
+def test_a_device_answers_for_a_model_in_so_many_rounds_whatever_their_numbers(most):
     policy = replace(POLICY, max_rounds_per_model=most)
-    rounds = over_one_model((5, 0, 2**63 - 1, 4, 9), policy, signed=signed)
+    rounds = over_one_model((5, 0, 2**63 - 1, 4, 9), policy)
     for parties, _ in zip(rounds, range(most), strict=False):
         assert parties.play().update is not None
     for parties in rounds:
@@ -396,15 +395,11 @@ def test_a_device_answers_for_a_model_in_so_many_rounds_whatever_their_numbers(m
 
 def test_without_signatures_another_round_may_have_the_number_of_the_first():
     """A signed one may not: its context would be the same."""
-    for signed in (False, True):
-        first, second = over_one_model((3, 3), POLICY, signed=signed)
-        assert first.play().update is not None
-        if not signed:
-            assert second.play().update is not None
-            continue
-        with pytest.raises(PeerError) as refused:
-            second.play()
-        assert refused.value.reason is Refusal.SESSION_REPEATED
+    first, second = over_one_model((3, 3), POLICY)
+    assert first.play().update is not None
+    with pytest.raises(PeerError) as refused:
+        second.play()
+    assert refused.value.reason is Refusal.SESSION_REPEATED
 
 
 def test_each_round_over_a_model_is_a_participation():
@@ -426,7 +421,7 @@ def test_each_round_over_a_model_is_a_participation():
 
 def with_room(capacity, policy):
     """A signed round whose victim has a ledger of that capacity, and the ledger."""
-    parties = RoundParties(signed=True, policy=policy)
+    parties = RoundParties(policy=policy)
     own = parties.machine
     own._ledger = own._session._ledger = ledger = MemoryLedger(capacity)
     return parties, ledger
@@ -457,7 +452,7 @@ def announced(number, enrolment, ledger):
     """A device that has joined a round of which nothing is ever asked."""
     parties = play(number, enrolment, POLICY)
     params = parties.params
-    credentials = enrolment.credentials_for(parties.victim, params)
+    credentials = enrolment.credentials(parties.victim)
     machine = RoundClient(parties.victim, POLICY, credentials=credentials, ledger=ledger)
     machine.receive(parties.server.start()[parties.victim])
     machine.supply_loss(1.0, 5)

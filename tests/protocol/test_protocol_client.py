@@ -65,13 +65,12 @@ def round_entry(config, model, number) -> bytes:
     return digest(Label.AGAIN, entry(model), settings, number)
 
 
-def announcement(levels, models, signed=False) -> bytes:
+def announcement(levels, models) -> bytes:
     params = make_params(
         levels.common,
         slots=levels.slots(),
         context=levels.context(models),
         threshold=levels.common.cohort_size // 2 + 1,
-        signed=signed,
     )
     session = session_wire.encode(SessionOpen(params), params)
     return wire.encode(Announce(levels, models, session))
@@ -114,25 +113,22 @@ OTHERS = [name for name in ROUNDS if name not in SAME]
 
 @in_one_round
 @pytest.mark.parametrize("config", ROUNDS.values(), ids=ROUNDS)
-def test_a_second_round_over_a_model_is_refused_whatever_else_it_is(config, policy, signed):
-    ledger = ledger_after(Point(4), signed=signed, policy=policy)  # it has answered a query
+def test_a_second_round_over_a_model_is_refused_whatever_else_it_is(config, policy):
+    ledger = ledger_after(Point(4), policy=policy)  # it has answered a query
     for model in (MODEL, OTHER_MODEL):
         machine = machine_with(ledger, policy)
-        data = announcement(Levels((config,)), model, signed)
+        data = announcement(Levels((config,)), model)
         if model == MODEL:
             assert_fails(machine, data, Refusal.MODEL_REPEATED, "answered for this model before$")
         else:
             assert machine.receive(data) is LocalWork.MEASURE_LOSS
 
 
-@signed_or_not
 @pytest.mark.parametrize("name", ROUNDS)
-def test_a_second_round_with_the_same_settings_is_taken_part_in_and_others_are_refused(
-    name, signed
-):
-    ledger = ledger_after(Point(4), signed=signed)
+def test_a_second_round_with_the_same_settings_is_taken_part_in_and_others_are_refused(name):
+    ledger = ledger_after(Point(4))
     machine = machine_with(ledger)
-    data = announcement(Levels((ROUNDS[name],)), MODEL, signed)
+    data = announcement(Levels((ROUNDS[name],)), MODEL)
     if name in SAME:
         assert machine.receive(data) is LocalWork.MEASURE_LOSS
     else:
@@ -140,15 +136,15 @@ def test_a_second_round_with_the_same_settings_is_taken_part_in_and_others_are_r
 
 
 @in_one_round
-def test_a_model_that_was_answered_for_in_the_only_round_stays_so(policy, signed):
+def test_a_model_that_was_answered_for_in_the_only_round_stays_so(policy):
     """The device then expects another server, or answers in more rounds: it knows no settings."""
     for first, then, told in (
         (policy, POLICY, "with other settings"),
         (POLICY, policy, "for this model before$"),
         (POLICY, POLICY, None),
     ):
-        machine = machine_with(ledger_after(Point(4), signed=signed, policy=first), then)
-        data = announcement(Levels((ROUNDS["another number"],)), MODEL, signed)
+        machine = machine_with(ledger_after(Point(4), policy=first), then)
+        data = announcement(Levels((ROUNDS["another number"],)), MODEL)
         if told:
             assert_fails(machine, data, Refusal.MODEL_REPEATED, told)
         else:
@@ -157,34 +153,32 @@ def test_a_model_that_was_answered_for_in_the_only_round_stays_so(policy, signed
 
 @in_one_round
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_session_in_which_one_level_was_answered_before_is_refused(place, policy, signed):
-    assert_one_level_is_known(place, policy, signed, is_refused=True)
+def test_a_session_in_which_one_level_was_answered_before_is_refused(place, policy):
+    assert_one_level_is_known(place, policy, is_refused=True)
 
 
-@signed_or_not
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_session_may_have_a_level_that_was_answered_before_with_the_same_settings(place, signed):
+def test_a_session_may_have_a_level_that_was_answered_before_with_the_same_settings(place):
     """The round before was at the first of the two levels."""
-    assert_one_level_is_known(place, POLICY, signed, is_refused=place == 1)
+    assert_one_level_is_known(place, POLICY, is_refused=place == 1)
 
 
-def assert_one_level_is_known(place, policy, signed, *, is_refused):
+def assert_one_level_is_known(place, policy, *, is_refused):
     levels = Levels.at(CONFIG, THETAS)
-    ledger = ledger_after(Point(4), signed=signed, policy=policy)
+    ledger = ledger_after(Point(4), policy=policy)
     models = [OTHER_MODEL, b"the third model."]
-    new = announcement(levels, b"".join(models), signed)
+    new = announcement(levels, b"".join(models))
     assert machine_with(ledger, policy).receive(new) is LocalWork.MEASURE_LOSS
     models[place] = MODEL
-    data, machine = announcement(levels, b"".join(models), signed), machine_with(ledger, policy)
+    data, machine = announcement(levels, b"".join(models)), machine_with(ledger, policy)
     if is_refused:
         assert_fails(machine, data, Refusal.MODEL_REPEATED)
     else:
         assert machine.receive(data) is LocalWork.MEASURE_LOSS
 
 
-@signed_or_not
-def test_a_device_without_a_ledger_remembers_nothing_and_each_device_only_its_own(signed):
-    ledger = ledger_after(Point(4), signed=signed)
+def test_a_device_without_a_ledger_remembers_nothing_and_each_device_only_its_own():
+    ledger = ledger_after(Point(4))
     assert ledger.knows(entry(MODEL))
     data = announcement(Levels((CONFIG,)), MODEL)
     for other in (None, MemoryLedger()):
@@ -194,14 +188,13 @@ def test_a_device_without_a_ledger_remembers_nothing_and_each_device_only_its_ow
 # --- when it is remembered ----------------------------------------------------------------------
 
 
-@signed_or_not
-def test_a_model_is_used_up_by_the_first_answer_and_not_before(signed):
+def test_a_model_is_used_up_by_the_first_answer_and_not_before():
     for point in (Point(1, task_done=False), Point(1), Point(2), Point(3)):
-        ledger = ledger_after(point, signed=signed)
+        ledger = ledger_after(point)
         assert not ledger.knows(entry(MODEL))
         machine = machine_with(ledger)  # the round ended in set-up; another may begin
         assert machine.receive(announcement(Levels((CONFIG,)), MODEL)) is LocalWork.MEASURE_LOSS
-    assert ledger_after(Point(4), signed=signed).knows(entry(MODEL))
+    assert ledger_after(Point(4)).knows(entry(MODEL))
 
 
 def test_without_a_query_the_update_is_the_first_answer():
@@ -306,8 +299,8 @@ class Failing(MemoryLedger):
     ],
     ids=["announcement", "losses", "query", "signed query", "update"],
 )
-def test_a_device_whose_ledger_fails_says_nothing_and_ends_the_round(fails, point, config, signed):
-    parties = RoundParties(config, signed=signed)
+def test_a_device_whose_ledger_fails_says_nothing_and_ends_the_round(fails, point, config):
+    parties = RoundParties(config)
     ledger = Failing(())
     parties.machine._ledger = parties.machine._session._ledger = ledger
     data = parties.bring(point)
@@ -322,10 +315,9 @@ def test_a_device_whose_ledger_fails_says_nothing_and_ends_the_round(fails, poin
     assert again is LocalWork.MEASURE_LOSS
 
 
-@signed_or_not
-def test_a_device_whose_ledger_fails_in_another_round_says_nothing_either(signed):
+def test_a_device_whose_ledger_fails_in_another_round_says_nothing_either():
     config = replace(CONFIG, round_index=9)
-    parties = RoundParties(config, signed=signed)
+    parties = RoundParties(config)
     parties.machine._ledger = parties.machine._session._ledger = ledger = Failing(())
     assert ledger.admit(remembered_of(CONFIG, POLICY, 0))
     data = parties.bring(Point(3))
@@ -360,14 +352,12 @@ def test_after_an_update_that_does_not_fit_another_can_be_supplied():
 # --- two rounds at once -------------------------------------------------------------------------
 
 
-def two_rounds(first=CONFIG, second=None, models=(MODEL, MODEL), signed=False, policy=POLICY):
+def two_rounds(first=CONFIG, second=None, models=(MODEL, MODEL), policy=POLICY):
     """Two rounds of the same devices, which have joined both and answered in neither."""
     enrolment = Enrolment(SeededRandomness(bytes(32)))
     second = replace(first, round_index=first.round_index + 1) if second is None else second
     rounds = [
-        RoundParties(
-            config, seed=seed, signed=signed, model=model, enrolment=enrolment, policy=policy
-        )
+        RoundParties(config, seed=seed, model=model, enrolment=enrolment, policy=policy)
         for seed, (config, model) in enumerate(zip((first, second), models, strict=True))
     ]
     for parties in rounds:
@@ -376,9 +366,9 @@ def two_rounds(first=CONFIG, second=None, models=(MODEL, MODEL), signed=False, p
 
 
 @in_one_round
-def test_of_two_rounds_begun_at_once_one_is_answered(policy, signed):
+def test_of_two_rounds_begun_at_once_one_is_answered(policy):
     for models in ((MODEL, MODEL), (MODEL, OTHER_MODEL)):
-        one, other = two_rounds(models=models, signed=signed, policy=policy)
+        one, other = two_rounds(models=models, policy=policy)
         assert isinstance(one.answer(VICTIM, one.pending[VICTIM]), bytes)
         data = other.pending[VICTIM]
         if models[0] == models[1]:
@@ -388,12 +378,11 @@ def test_of_two_rounds_begun_at_once_one_is_answered(policy, signed):
         assert one.exchange({c: d for c, d in one.pending.items() if c != VICTIM}) is not None
 
 
-@signed_or_not
-def test_of_two_rounds_begun_at_once_with_the_same_settings_so_many_are_answered(signed):
+def test_of_two_rounds_begun_at_once_with_the_same_settings_so_many_are_answered():
     """Each is counted by itself, whichever was announced first."""
     for most in (2, 1):
         policy = replace(POLICY, max_rounds_per_model=most)
-        one, other = two_rounds(signed=signed, policy=policy)
+        one, other = two_rounds(policy=policy)
         assert isinstance(other.answer(VICTIM, other.pending[VICTIM]), bytes)
         data = one.pending[VICTIM]
         if most == 1:
@@ -405,11 +394,10 @@ def test_of_two_rounds_begun_at_once_with_the_same_settings_so_many_are_answered
         assert ledger.knows(round_entry(CONFIG, MODEL, 1))
 
 
-@signed_or_not
 @pytest.mark.parametrize("name", OTHERS)
-def test_of_two_rounds_begun_at_once_with_other_settings_one_is_answered(name, signed):
+def test_of_two_rounds_begun_at_once_with_other_settings_one_is_answered(name):
     second = replace(ROUNDS[name], round_index=9)
-    one, other = two_rounds(second=second, signed=signed)
+    one, other = two_rounds(second=second)
     assert isinstance(one.answer(VICTIM, one.pending[VICTIM]), bytes)
     assert_fails(other.clients[VICTIM], other.pending[VICTIM], Refusal.MODEL_REPEATED, "has begun")
 
@@ -417,12 +405,12 @@ def test_of_two_rounds_begun_at_once_with_other_settings_one_is_answered(name, s
 @pytest.mark.parametrize(
     ("policy", "signed"), [(ONCE, False), (ONCE, True), (ACTIVE, True), (POLICY, True)]
 )
-def test_of_two_sessions_of_one_round_begun_at_once_one_is_answered(policy, signed):
+def test_of_two_sessions_of_one_round_begun_at_once_one_is_answered(policy):
     """Also by a device that answers in more rounds, if it has signed for the first."""
-    one, other = two_rounds(second=CONFIG, signed=signed, policy=policy)
+    one, other = two_rounds(second=CONFIG, policy=policy)
     assert one.params.context == other.params.context
     assert isinstance(one.answer(VICTIM, one.pending[VICTIM]), bytes)
-    reason = Refusal.SESSION_REPEATED if signed else Refusal.MODEL_REPEATED
+    reason = Refusal.SESSION_REPEATED
     assert_fails(other.machine, other.pending[VICTIM], reason)
     assert other.machine._session.state is ClientState.FAILED
 

@@ -256,7 +256,7 @@ def test_the_input_of_another_device_is_refused():
     def copied(message):
         if message.slot != 0:
             return message
-        signer = parties.enrolment.credentials_for(parties.victim, parties.params).identity
+        signer = parties.enrolment.credentials(parties.victim).identity
         session = parties.machine._session
         point = taken[0].committed[:32]
         context = parties.server._session._open.context
@@ -317,8 +317,8 @@ def levels_of(config):
         machine = RoundClient(
             client,
             POLICY,
+            parties.enrolment.credentials(client),
             SeededRandomness(bytes([7, client]) * 16),
-            parties.enrolment.credentials_for(client, parties.params),
         )
         supply = machine.supply_losses
         machine.supply_loss = lambda loss, weight, supply=supply: supply([loss, loss], weight)

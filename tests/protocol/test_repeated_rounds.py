@@ -96,10 +96,10 @@ class Sums(NoObserver):
 class Story:
     """Masked rounds over one model, one after the other, by devices that remember them."""
 
-    def __init__(self, config, devices=DEVICES, *, signed=False):
+    def __init__(self, config, devices=DEVICES):
         self.config, self.devices, self.number = config, devices, 0
         self.seen = Sums()
-        self.backend = replace(masked(signed), observer=self.seen)
+        self.backend = replace(masked(), observer=self.seen)
 
     def play(self, gone=None, lost=None):
         searches = () if lost is None else (lost,)
@@ -134,16 +134,13 @@ class Story:
 
 
 @pytest.mark.slow
-@signed_or_not
 @pytest.mark.parametrize("least", [0, 5])
-def test_a_round_that_was_lost_at_any_step_goes_on_with_its_sums_and_asks_nothing_again(
-    least, signed
-):
+def test_a_round_that_was_lost_at_any_step_goes_on_with_its_sums_and_asks_nothing_again(least):
     config = config_of(max_queries=2, min_search_cohort=least)
-    undisturbed = comparable(Story(config, signed=signed).play())
+    undisturbed = comparable(Story(config).play())
     num_sums = []
     for step in steps_of(Levels((config,))):
-        story = Story(config, signed=signed)
+        story = Story(config)
         first = story.play(gone_at(step))
         assert first.aborted is not None
         assert first.update is None
@@ -174,13 +171,12 @@ def test_a_round_that_was_lost_at_any_step_goes_on_with_its_sums_and_asks_nothin
     assert set(num_sums) == {0, 1, 2}
 
 
-@signed_or_not
-def test_without_the_sums_every_query_is_asked_again_and_tells_a_device(signed):
+def test_without_the_sums_every_query_is_asked_again_and_tells_a_device():
     """The control: what makes the difference is that the repeated round is told of them."""
     config = config_of(max_queries=2)
     update = Step(Stage.MASK, config.update_slot)
     for goes_on in (True, False):
-        story = Story(config, signed=signed)
+        story = Story(config)
         first = story.play(gone_at(update))
         absent = gone_at(Step(Stage.ADVERTISE), IDS[:1])
         story.play(absent, first.lost if goes_on else None)
@@ -206,8 +202,8 @@ def test_a_search_that_was_over_leads_to_the_step_of_an_undisturbed_round(
 ):
     """If all devices are back: by a search that ended, or that had used all its queries."""
     config = config_of(method, max_queries=max_queries)
-    undisturbed = Story(config, signed=True).play()
-    story = Story(config, signed=True)
+    undisturbed = Story(config).play()
+    story = Story(config)
     first = story.play(gone_at(Step(stage, config.update_slot)))
     second = story.play(lost=first.lost)
     assert second.search.threshold == first.search.threshold == undisturbed.search.threshold
@@ -218,7 +214,7 @@ def test_a_search_that_was_over_leads_to_the_step_of_an_undisturbed_round(
         undisturbed.kept_devices,
     )
     # the control: a search that was not over leads elsewhere
-    early = Story(config, signed=True)
+    early = Story(config)
     cut = early.play(gone_at(Step(Stage.MASK, 1)))
     shorter = early.play(lost=cut.lost).search
     assert (shorter.ended, shorter.num_queries) == (Ended.SHRANK, 1)
@@ -289,11 +285,10 @@ def test_levels_go_on_with_those_who_are_in_all_searches():
             LevelRounds(levels, lost=[NOTHING] * number)
 
 
-@signed_or_not
-def test_a_device_that_was_not_searched_over_is_not_in_the_sum_of_updates(signed):
+def test_a_device_that_was_not_searched_over_is_not_in_the_sum_of_updates():
     config = config_of(max_queries=2)
     update = Step(Stage.MASK, config.update_slot)
-    story = Story(config, signed=signed)
+    story = Story(config)
     first = story.play({IDS[0]: Vanish(Step(Stage.SHARE)), **gone_at(update)})
     assert first.lost.devices == tuple(IDS[1:])
     second = story.play(lost=first.lost)
@@ -455,9 +450,9 @@ def stories(draw):
     return config, devices, [plan(3, 5), plan(0, 4), plan(0, 1)], draw(st.booleans())
 
 
-def check_story(config, devices, plans, signed):
+def check_story(config, devices, plans):
     """Play the rounds, each of which goes on with the one before; what came of it."""
-    story, lost = Story(config, devices, signed=signed), None
+    story, lost = Story(config, devices), None
     for gone in plans:
         outcome = story.play(gone, lost)
         if lost is not None and lost.sums:  # it stays as it was
@@ -572,10 +567,9 @@ def test_once_updates_were_summed_nothing_goes_on_even_if_the_sum_cannot_be_read
     assert outcome.lost is None
 
 
-@signed_or_not
-def test_what_is_known_is_carried_on_however_often_the_round_is_lost(signed):
+def test_what_is_known_is_carried_on_however_often_the_round_is_lost():
     config = config_of(max_queries=2)
-    story = Story(config, signed=signed)
+    story = Story(config)
     lost = story.play(gone_at(Step(Stage.MASK, config.update_slot))).lost
     assert len(lost.sums) == 2
     kept = lost
@@ -608,7 +602,7 @@ def test_devices_that_expect_an_active_server_take_no_part_in_a_repeated_round()
     policy = replace(POLICY, adversary=Adversary.ACTIVE, unverified_if_active=True)
     active = replace(SESSIONS, threat=ThreatModel(0.1, 0.1, Adversary.ACTIVE), policy=policy)
     config = config_of(max_queries=2)
-    for sessions, refused in ((active, True), (replace(SESSIONS, signed=True), False)):
+    for sessions, refused in ((active, True), (SESSIONS, False)):
         story = Story(config)
         story.backend = replace(story.backend, sessions=sessions)
         first = story.play(gone_at(Step(Stage.MASK, config.update_slot)))
@@ -626,13 +620,12 @@ def test_devices_that_expect_an_active_server_take_no_part_in_a_repeated_round()
 THETAS = (Fraction(4, 5), Fraction(1, 2))
 
 
-@signed_or_not
-def test_a_level_that_was_lost_is_repeated_beside_a_new_model(signed):
+def test_a_level_that_was_lost_is_repeated_beside_a_new_model():
     """The first level was over, and its model has changed; of the second, the search is known."""
     config = config_of(max_queries=2)
     levels = Levels.at(config, THETAS)
     second_update = levels.first_slot(2) - 1
-    story = Story(config, signed=signed)
+    story = Story(config)
     gone = {IDS[0]: Vanish(Step(Stage.SHARE)), **gone_at(Step(Stage.MASK, second_update))}
     over, lost = story.play_levels(levels, (MODEL, OTHER_MODEL), gone)
     assert (over.aborted, over.lost) == (None, None)
@@ -648,10 +641,9 @@ def test_a_level_that_was_lost_is_repeated_beside_a_new_model(signed):
     assert outcomes[1].search.threshold == lost.search.threshold
 
 
-@signed_or_not
-def test_a_round_that_was_lost_is_repeated_beside_another_level(signed):
+def test_a_round_that_was_lost_is_repeated_beside_another_level():
     config = config_of(max_queries=2)
-    story = Story(config, signed=signed)
+    story = Story(config)
     first = story.play(gone_at(Step(Stage.MASK, config.update_slot)))
     levels = Levels.at(config, (config.theta, Fraction(1, 5)))
     outcomes = story.play_levels(levels, (MODEL, OTHER_MODEL), lost=(first.lost, NOTHING))
@@ -714,7 +706,7 @@ def test_a_query_whose_sum_may_come_out_late_is_not_asked_of_others(least, state
 def test_a_round_with_a_verified_search_is_not_repeated():
     """Devices follow the search, and do not know the sums before."""
     config = config_of(max_queries=2, verified=True)
-    story = Story(config, signed=True)
+    story = Story(config)
     first = story.play(gone_at(Step(Stage.MASK, config.update_slot)))
     assert first.secure_sums == 2
     assert first.lost is None

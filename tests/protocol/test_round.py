@@ -109,7 +109,6 @@ def masked(sessions=SESSIONS) -> MaskedRounds:
 
 ALL_SESSIONS = {
     "unsigned": SESSIONS,
-    "signed": replace(SESSIONS, signed=True),
     "active": replace(
         SESSIONS,
         threat=ThreatModel(0.1, 0.2, Adversary.ACTIVE),
@@ -178,16 +177,14 @@ def test_one_device_lost_at_each_stage_leaves_the_others_their_round(sessions, s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signed", [False, True])
-def test_both_backends_agree_on_sparse_graphs(signed):
+def test_both_backends_agree_on_sparse_graphs():
     sessions = Sessions(
         policy=replace(POLICY, colluding_rate=0.05),
         threat=ThreatModel(0.05, 0.1),
         graph=GraphKind.SPARSE,
-        signed=signed,
     )
     devices = [Device(i, 10 + i, 0.05 * i) for i in range(60)]
-    stages = [s for s in Stage if s is not Stage.LIST and (signed or s is not Stage.CONFIRM)]
+    stages = [s for s in Stage if s is not Stage.LIST]
     round_config = config(60, Fraction(1, 2), "bracketed")
     gone = {
         7 * i: Vanish(Step(stage, round_config.update_slot * (stage >= Stage.MASK)), i % 2 == 1)
@@ -237,7 +234,7 @@ def test_devices_keep_their_identities_from_round_to_round():
 
     devices = [AnyModel(i, 10, 0.1 * i) for i in range(1, 6)]
     identities = Identities()
-    backend = replace(masked(ALL_SESSIONS["signed"]), observer=identities)
+    backend = replace(masked(), observer=identities)
     for round_index in range(2):
         model = MODEL if round_index else MODEL[::-1]
         round_config = config(5, Fraction(1), "mm", round_index=round_index)
@@ -257,7 +254,7 @@ def test_by_devices_that_answer_in_one_round_a_round_over_a_model_is_played_once
         masked(sessions)
         for sessions in (
             replace(SESSIONS, **once),
-            replace(SESSIONS, signed=True, **once),
+            replace(SESSIONS, **once),
             ALL_SESSIONS["active"],
         )
     )
@@ -271,13 +268,12 @@ def test_by_devices_that_answer_in_one_round_a_round_over_a_model_is_played_once
     assert comparable(again.outcome) == comparable(played[0].outcome)
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_devices_that_take_the_server_to_follow_the_protocol_play_a_round_again(signed):
+def test_devices_that_take_the_server_to_follow_the_protocol_play_a_round_again():
     """With the same settings, and as often as they answer for a model."""
     devices = [Device(i, 10, 0.1 * i) for i in range(1, 6)]
     round_config = config(5, Fraction(1, 2), "mm")
     policy = replace(POLICY, max_rounds_per_model=3)
-    backend = masked(replace(SESSIONS, signed=signed, policy=policy))
+    backend = masked(replace(SESSIONS, policy=policy))
     outcomes = []
     for number in (3, 4, 5):
         if number == 5:
@@ -322,9 +318,8 @@ def test_both_backends_agree_on_searches_that_are_to_say_less(
 
 @pytest.mark.parametrize("num_gone", [0, 1, 2])
 @pytest.mark.parametrize("stage", [Stage.ADVERTISE, Stage.SHARE, Stage.RECEIPT])
-@pytest.mark.parametrize("signed", [False, True])
-def test_over_too_few_devices_nothing_is_asked_and_everybody_is_kept(signed, stage, num_gone):
-    sessions = replace(SESSIONS, signed=signed)
+def test_over_too_few_devices_nothing_is_asked_and_everybody_is_kept(stage, num_gone):
+    sessions = SESSIONS
     devices = [Device(i, 10 + i, 0.3 * i) for i in range(1, 9)]
     round_config = config(8, Fraction(1, 2), "mm", min_search_cohort=7)
     gone = {i: Vanish(Step(stage)) for i in range(1, num_gone + 1)}
@@ -354,9 +349,8 @@ def test_a_cohort_that_is_too_small_as_invited_is_fedavg_with_a_reason(backend):
     assert comparable(replace(outcome, search=plain.search)) == comparable(plain)
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_who_is_missing_from_a_first_query_over_enough_leaves_no_sum_over_fewer(signed):
-    sessions = replace(SESSIONS, signed=signed)
+def test_who_is_missing_from_a_first_query_over_enough_leaves_no_sum_over_fewer():
+    sessions = SESSIONS
     devices = [Device(i, 10 + i, 0.3 * i) for i in range(1, 9)]
     gone = {1: Vanish(Step(Stage.MASK, 0))}
     for least, ended in ((0, Ended.LAST_DEVICE), (1, Ended.SHRANK), (8, Ended.SHRANK)):
@@ -465,10 +459,9 @@ def test_theta_one_asks_nothing_and_is_fedavg():
     assert outcome.train_loss == pytest.approx(sum(i * i for i in range(1, 7)) / 21, abs=1e-2)
 
 
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("stage", [Stage.MASK, Stage.CONFIRM, Stage.UNMASK])
-def test_a_search_ends_when_its_cohort_shrinks(stage, signed):
-    sessions = replace(SESSIONS, signed=signed)
+def test_a_search_ends_when_its_cohort_shrinks(stage):
+    sessions = SESSIONS
     devices = [Device(i, 10 + i, 0.3 * i) for i in range(1, 7)]
     round_config = config(6, Fraction(1, 2), "mm")
     unharmed = play(IdealRounds(sessions), round_config, devices).outcome.search

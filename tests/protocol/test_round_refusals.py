@@ -364,7 +364,7 @@ def test_the_sessions_refusal_ends_the_round():
 
 # --- signed sessions ----------------------------------------------------------------------------
 
-SIGNED = make_params(CONFIG, signed=True)
+SIGNED = make_params(CONFIG)
 TO_CHECK, TO_SIGNED_UNMASK = Point(7), Point(8)  # of the update
 
 
@@ -401,7 +401,7 @@ def test_a_device_that_assumes_an_active_server_answers_only_what_it_can_check(
     config, policy, accepted
 ):
     machine = device(replace(POLICY, **{"adversary": Adversary.ACTIVE, **policy}))
-    data = announcement(config, params=make_params(config, signed=True))
+    data = announcement(config, params=make_params(config))
     if accepted:
         assert machine.receive(data) is LocalWork.MEASURE_LOSS
     else:
@@ -420,7 +420,7 @@ def relayed(envelope, **changes) -> bytes:
 
 
 def test_a_second_list_of_survivors_ends_the_round():
-    parties, check = at(TO_CHECK, config=make_config(cohort_size=4), signed=True)
+    parties, check = at(TO_CHECK, config=make_config(cohort_size=4))
     params = parties.params
     message = session_wire.decode(check.session, params)
     assert isinstance(parties.machine.receive(wire.encode(check)), bytes)
@@ -430,7 +430,7 @@ def test_a_second_list_of_survivors_ends_the_round():
 
 
 def test_too_few_signatures_end_the_round():
-    parties, request = at(TO_SIGNED_UNMASK, signed=True)
+    parties, request = at(TO_SIGNED_UNMASK)
     signatures = dict(session_wire.decode(request.session, SIGNED).signatures)
     assert len(signatures) == SIGNED.threshold
     signatures.popitem()
@@ -439,12 +439,12 @@ def test_too_few_signatures_end_the_round():
 
 
 def test_the_signatures_as_they_came_are_enough():
-    parties, request = at(TO_SIGNED_UNMASK, signed=True)
+    parties, request = at(TO_SIGNED_UNMASK)
     assert isinstance(parties.machine.receive(relayed(request)), bytes)
 
 
 def test_signatures_of_a_query_do_not_unmask_the_update():
-    parties, request = at(TO_SIGNED_UNMASK, signed=True)
+    parties, request = at(TO_SIGNED_UNMASK)
     earlier = session_wire.decode(wire.decode(parties.taken[5]).session, SIGNED)
     data = relayed(request, signatures=earlier.signatures)
     assert_refused(parties.machine, data, Refusal.BAD_SIGNATURE, "the list of devices")
@@ -452,7 +452,7 @@ def test_signatures_of_a_query_do_not_unmask_the_update():
 
 @pytest.mark.usefixtures("no_query_needed")
 def test_who_was_shown_another_question_signs_what_others_do_not():
-    parties = RoundParties(make_config(cohort_size=4, max_queries=0), signed=True)
+    parties = RoundParties(make_config(cohort_size=4, max_queries=0))
     parties.bring(Point(3))
 
     def tamper(client, data):
@@ -474,7 +474,7 @@ def test_who_was_shown_another_question_signs_what_others_do_not():
 # --- one session for a round --------------------------------------------------------------------
 
 
-def announced_twice(first, second, *, signed=True):
+def announced_twice(first, second):
     """A device that is to join a round's second session, and has answered in the first meanwhile.
 
     Args:
@@ -483,12 +483,10 @@ def announced_twice(first, second, *, signed=True):
     """
     enrolment = Enrolment(SeededRandomness(bytes(32)))
     config = second.pop("config", first)
-    params, ledger = make_params(config, signed=signed, **second), enrolment.ledger(3)
-    machine = RoundClient(
-        3, POLICY, credentials=enrolment.credentials_for(3, params), ledger=ledger
-    )
+    params, ledger = make_params(config, **second), enrolment.ledger(3)
+    machine = RoundClient(3, POLICY, credentials=enrolment.credentials(3), ledger=ledger)
     assert machine.receive(announcement(config, params=params)) is LocalWork.MEASURE_LOSS
-    assert ledger.admit([make_params(first, signed=signed).context])
+    assert ledger.admit([make_params(first).context])
     return machine
 
 
@@ -512,12 +510,12 @@ def test_a_round_that_the_server_numbers_differently_is_another_session():
 
 @pytest.mark.parametrize("changes", ANOTHER_SESSION)
 def test_without_an_identity_a_device_forgets_the_sessions_that_it_joined(changes):
-    machine = announced_twice(CONFIG, dict(changes), signed=False)
+    machine = announced_twice(CONFIG, dict(changes))
     assert isinstance(machine.supply_loss(1.0, 5), bytes)
 
 
 def test_a_weight_that_cannot_be_encoded_does_not_use_up_the_round():
-    parties = RoundParties(signed=True)
+    parties = RoundParties()
     parties.bring(Point(1, task_done=False))
     with pytest.raises(EncodingError):
         parties.machine.supply_loss(1.0, -5)

@@ -1,6 +1,6 @@
 """What a simulation computes once changes no byte of a round, and nothing that comes of it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import lenient
@@ -79,10 +79,9 @@ def play(sessions, vanishing, config=CONFIG, **changes):
     return messages.all, outcome.search, outcome.update.tobytes(), outcome.drops
 
 
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("late", [False, True])
-def test_a_simulated_round_is_the_plain_one_to_the_byte(signed, late):
-    sessions = replace(SESSIONS, signed=signed)
+def test_a_simulated_round_is_the_plain_one_to_the_byte(late):
+    sessions = SESSIONS
     gone = {2: Vanish(Step(Stage.SHARE), late), 5: Vanish(Step(Stage.MASK, 12), late)}
     assert play(sessions, gone) == play(sessions, gone, primitives=lambda: PLAIN)
 

@@ -63,14 +63,13 @@ POINTS: Mapping[bool, Mapping[Point, RoundState]] = {
         Point(9): RoundState.UPDATED,  # unmasked
     },
 }
-PLACES = [(signed, point) for signed, points in POINTS.items() for point in points]
+PLACES = list(POINTS)
 MESSAGES = (Announce, Relay, Query, Threshold)
 CALLS = (SupplyLoss, SupplyUpdate)
 OF_SEVERAL_LEVELS = (SupplyEarlierUpdate,)
 """The event of sessions of several levels only, which `test_levels.py` is about."""
 
-places = pytest.mark.parametrize(("signed", "point"), PLACES)
-signed_or_not = pytest.mark.parametrize("signed", [False, True])
+places = pytest.mark.parametrize("point", PLACES)
 
 
 def opening(config, model) -> bytes:
@@ -102,8 +101,7 @@ def test_the_table_names_every_state_and_no_other_event():
     assert set(TRANSITIONS) == set(RoundState)
     for events in TRANSITIONS.values():
         assert set(events) <= {*MESSAGES, *CALLS, *OF_SEVERAL_LEVELS, Close}
-    for points in POINTS.values():
-        assert set(points.values()) == set(RoundState) - {RoundState.FAILED}
+    assert set(POINTS.values()) == set(RoundState) - {RoundState.FAILED}
 
 
 def test_a_round_is_closed_from_everywhere_but_its_end():
@@ -113,8 +111,8 @@ def test_a_round_is_closed_from_everywhere_but_its_end():
 
 
 @places
-def test_closing_ends_the_round_for_good(signed, point):
-    parties = RoundParties(signed=signed)
+def test_closing_ends_the_round_for_good(point):
+    parties = RoundParties()
     parties.bring(point)
     for _ in range(2):
         parties.machine.close()
@@ -122,23 +120,21 @@ def test_closing_ends_the_round_for_good(signed, point):
 
 
 @places
-def test_the_machine_stands_where_the_table_says(signed, point):
-    parties = RoundParties(signed=signed)
+def test_the_machine_stands_where_the_table_says(point):
+    parties = RoundParties()
     parties.bring(point)
-    assert parties.machine.state is POINTS[signed][point]
+    assert parties.machine.state is POINTS[point]
 
 
-@signed_or_not
-def test_a_round_is_over_after_the_last_point(signed):
-    parties = RoundParties(signed=signed)
-    parties.bring(max(POINTS[signed], key=lambda point: point.num_taken))
+def test_a_round_is_over_after_the_last_point():
+    parties = RoundParties()
+    parties.bring(max(POINTS, key=lambda point: point.num_taken))
     assert not parties.pending
     assert parties.server.outcomes[0].update is not None
 
 
-@signed_or_not
-def test_a_round_walks_through_the_table_and_uses_every_legal_pair(signed):
-    parties = RoundParties(signed=signed)
+def test_a_round_walks_through_the_table_and_uses_every_legal_pair():
+    parties = RoundParties()
     machine, used = parties.machine, set()
 
     def step(event, action):
@@ -166,24 +162,21 @@ def test_a_round_walks_through_the_table_and_uses_every_legal_pair(signed):
 
 
 ILLEGAL_MESSAGES = [
-    (signed, point, event)
-    for signed, point in PLACES
+    (point, event)
+    for point in PLACES
     for event in MESSAGES
-    if event not in TRANSITIONS[POINTS[signed][point]]
+    if event not in TRANSITIONS[POINTS[point]]
 ]
 ILLEGAL_CALLS = [
-    (signed, point, event)
-    for signed, point in PLACES
-    for event in CALLS
-    if event not in TRANSITIONS[POINTS[signed][point]]
+    (point, event) for point in PLACES for event in CALLS if event not in TRANSITIONS[POINTS[point]]
 ]
 
 
-@pytest.mark.parametrize(("signed", "point", "event"), ILLEGAL_MESSAGES)
-def test_an_illegal_message_ends_the_round_for_good(signed, point, event):
-    parties = RoundParties(signed=signed)
+@pytest.mark.parametrize(("point", "event"), ILLEGAL_MESSAGES)
+def test_an_illegal_message_ends_the_round_for_good(point, event):
+    parties = RoundParties()
     parties.bring(point)
-    named = f"{event.__name__} in state {POINTS[signed][point]}"
+    named = f"{event.__name__} in state {POINTS[point]}"
     with pytest.raises(PeerError, match=named) as refused:
         parties.machine.receive(message(event))
     assert refused.value.reason is Refusal.OUT_OF_ORDER
@@ -202,9 +195,9 @@ def assert_over(machine):
     assert machine.state is RoundState.FAILED
 
 
-@pytest.mark.parametrize(("signed", "point", "event"), ILLEGAL_CALLS)
-def test_an_illegal_call_changes_nothing(signed, point, event):
-    with_call, without = RoundParties(signed=signed), RoundParties(signed=signed)
+@pytest.mark.parametrize(("point", "event"), ILLEGAL_CALLS)
+def test_an_illegal_call_changes_nothing(point, event):
+    with_call, without = RoundParties(), RoundParties()
     for parties in (with_call, without):
         parties.bring(point)
     state = with_call.machine.state
@@ -235,8 +228,8 @@ def test_what_comes_of_a_round_would_show_a_change():
 
 
 @places
-def test_repetitions_are_ignored(signed, point):
-    repeated, without = RoundParties(signed=signed), RoundParties(signed=signed)
+def test_repetitions_are_ignored(point):
+    repeated, without = RoundParties(), RoundParties()
     for parties in (repeated, without):
         parties.bring(point)
     state = repeated.machine.state
@@ -333,8 +326,8 @@ def edits(data: bytes):
 @places
 @settings(FAST, max_examples=12)
 @given(data=st.data())
-def test_garbage_raises_nothing_but_peer_errors(signed, point, data):
-    parties = RoundParties(signed=signed)
+def test_garbage_raises_nothing_but_peer_errors(point, data):
+    parties = RoundParties()
     honest = parties.bring(point)
     for client, machine in parties.clients.items():
         received = data.draw(garbage(parties, honest))

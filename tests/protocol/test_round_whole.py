@@ -42,27 +42,25 @@ EVERYBODY = np.ones(5, dtype=np.bool_)
 OTHERS = np.arange(5) > 0  # without the absent device
 ALL_PASS, NONE_PASS = Threshold(0, 0), Threshold(2**63 - 1, 0)
 
-signed_or_not = pytest.mark.parametrize("signed", [False, True])
 
-
-def to_question(slot: int, *, signed: bool, least: int = 0) -> Point:
+def to_question(slot: int, *, least: int = 0) -> Point:
     """Before the question of a slot; all earlier ones were answered, and unmasked if tolerant."""
     if slot == 0:
-        return Point(4 if signed and least else 3)
-    return Point(3 + slot + (int(signed) if least else 1 + signed))
+        return Point(4 if least else 3)
+    return Point(3 + slot + (1 if least else 2))
 
 
-def at(point, *, signed=False, least=0, **changes):
+def at(point, *, least=0, **changes):
     """A round in which the victim stands at the point, and the envelope that it is to get."""
     config = changed_round(CONFIG, min_search_cohort=least, **changes)
-    parties = RoundParties(config, signed=signed)
+    parties = RoundParties(config)
     assert tuple(parties.devices) == IDS
     return parties, wire.decode(parties.bring(point))
 
 
-def asked(slot, *, signed=False, least=0):
+def asked(slot, *, least=0):
     """A round in which the victim is to get the question of a slot."""
-    parties, honest = at(to_question(slot, signed=signed, least=least), signed=signed, least=least)
+    parties, honest = at(to_question(slot, least=least), least=least)
     assert isinstance(honest.question, Query)
     assert session_wire.decode(honest.session, parties.params).slot == slot
     return parties, honest
@@ -87,27 +85,24 @@ def lose(parties, outgoing):
 # --- devices ------------------------------------------------------------------------------------
 
 
-@signed_or_not
 @pytest.mark.parametrize("least", [0, 4])
 @pytest.mark.parametrize("slot", [1, 2])
-def test_a_later_query_over_fewer_devices_is_refused(slot, least, signed):
-    parties, honest = asked(slot, signed=signed, least=least)
+def test_a_later_query_over_fewer_devices_is_refused(slot, least):
+    parties, honest = asked(slot, least=least)
     data = edited(parties, honest, members=OTHERS)
     assert_refused(parties.machine, data, "not the devices of the last list")
 
 
-@signed_or_not
 @pytest.mark.parametrize("least", [0, 4])
 @pytest.mark.parametrize("slot", [1, 2])
-def test_a_later_query_over_the_same_devices_is_answered(slot, least, signed):
-    parties, honest = asked(slot, signed=signed, least=least)
+def test_a_later_query_over_the_same_devices_is_answered(slot, least):
+    parties, honest = asked(slot, least=least)
     data = edited(parties, honest, members=EVERYBODY)
     assert isinstance(parties.machine.receive(data), bytes)
 
 
-@signed_or_not
-def test_the_first_query_may_be_over_fewer_devices_than_sent_shares(signed):
-    parties, honest = asked(0, signed=signed)
+def test_the_first_query_may_be_over_fewer_devices_than_sent_shares():
+    parties, honest = asked(0)
     assert isinstance(parties.machine.receive(edited(parties, honest, members=OTHERS)), bytes)
 
 
@@ -116,19 +111,17 @@ def test_the_first_list_of_whole_queries_may_be_over_fewer_devices_than_sent_sha
     assert isinstance(parties.machine.receive(edited(parties, honest, members=OTHERS)), bytes)
 
 
-@signed_or_not
 @pytest.mark.parametrize("threshold", [ALL_PASS, NONE_PASS])
-def test_the_update_may_be_over_fewer_devices_than_the_search(threshold, signed):
-    parties, honest = asked(2, signed=signed)
+def test_the_update_may_be_over_fewer_devices_than_the_search(threshold):
+    parties, honest = asked(2)
     update = replace(honest, question=threshold)
     data = edited(parties, update, slot=CONFIG.update_slot, members=OTHERS)
     reply = parties.machine.receive(data)
     assert reply is (LocalWork.TRAIN if threshold is ALL_PASS else LocalWork.WAIT)
 
 
-@signed_or_not
-def test_the_cohort_of_the_search_is_those_whose_first_answer_arrived(signed):
-    parties, _ = asked(0, signed=signed)
+def test_the_cohort_of_the_search_is_those_whose_first_answer_arrived():
+    parties, _ = asked(0)
     outgoing = lose(parties, parties.pending)
     while not isinstance(wire.decode(outgoing[parties.victim]), Ask):
         outgoing = parties.exchange(outgoing)
@@ -143,16 +136,15 @@ def test_the_cohort_of_the_search_is_those_whose_first_answer_arrived(signed):
 
 
 @pytest.mark.slow
-@signed_or_not
 @pytest.mark.parametrize(("least", "slot"), [(0, 1), (0, 2), (4, 0), (4, 1)])
-def test_a_whole_query_is_never_unmasked(least, slot, signed):
+def test_a_whole_query_is_never_unmasked(least, slot):
     """Its masks cancel by themselves, and the server gets nothing else about it."""
     refused = {Refusal.OUT_OF_ORDER, Refusal.BOTH_SHARE_KINDS, Refusal.INCONSISTENT_SURVIVORS}
-    kinds = (ConsistencyCheck, UnmaskRequest) if signed else (UnmaskRequest,)
+    kinds = (ConsistencyCheck, UnmaskRequest)
     for kind, of_slot, survivors in product(
         kinds, (slot, slot + 1, CONFIG.update_slot), (OTHERS, EVERYBODY)
     ):
-        parties, honest = asked(slot, signed=signed, least=least)
+        parties, honest = asked(slot, least=least)
         assert isinstance(parties.machine.receive(wire.encode(honest)), bytes)
         data = session_wire.encode(kind(of_slot, survivors), parties.params)
         if data in [wire.decode(taken).session for taken in parties.taken]:
@@ -163,22 +155,20 @@ def test_a_whole_query_is_never_unmasked(least, slot, signed):
         assert refusal.value.reason in refused
 
 
-@signed_or_not
-def test_a_first_query_that_is_tolerant_is_unmasked_over_those_who_answered(signed):
-    parties, honest = at(Point(4), signed=signed)
+def test_a_first_query_that_is_tolerant_is_unmasked_over_those_who_answered():
+    parties, honest = at(Point(4))
     message = session_wire.decode(honest.session, parties.params)
-    assert isinstance(message, ConsistencyCheck if signed else UnmaskRequest)
+    assert isinstance(message, ConsistencyCheck)
     data = edited(parties, honest, survivors=OTHERS)
     assert isinstance(parties.machine.receive(data), bytes)
 
 
-@signed_or_not
 @pytest.mark.parametrize("slot", [0, 1, 2])
-def test_a_query_over_fewer_devices_than_a_search_needs_is_refused(slot, signed):
+def test_a_query_over_fewer_devices_than_a_search_needs_is_refused(slot):
     """Before it, or in a signed session the list that the devices are to sign, is shortened."""
     for least in (5, 4):
-        if signed and slot == 0:
-            parties, _ = at(Point(3), signed=True, least=least)
+        if slot == 0:
+            parties, _ = at(Point(3), least=least)
             outgoing = {
                 c: edited(parties, wire.decode(data), survivors=OTHERS)
                 for c, data in parties.pending.items()
@@ -189,7 +179,7 @@ def test_a_query_over_fewer_devices_than_a_search_needs_is_refused(slot, signed)
             session = session_wire.encode(opened, parties.params)
             data = wire.encode(Ask(parties.server._rounds.question, session))
         else:
-            parties, honest = asked(slot, signed=signed, least=least)
+            parties, honest = asked(slot, least=least)
             data = edited(parties, honest, members=OTHERS)
         if slot:
             assert_refused(parties.machine, data, "not the devices of the last list")
@@ -217,13 +207,13 @@ def test_leaving_out_the_first_slot_does_not_help():
 
 
 def test_leaving_out_the_slot_that_was_listed_is_refused():
-    parties, honest = asked(0, signed=True, least=4)
+    parties, honest = asked(0, least=4)
     data = edited(parties, honest, slot=1)
     assert_refused(parties.machine, data, "no list of devices was signed")
 
 
 def test_a_whole_query_over_other_devices_than_were_listed_is_refused():
-    parties, honest = asked(0, signed=True, least=4)
+    parties, honest = asked(0, least=4)
     data = edited(parties, honest, members=OTHERS)
     assert_refused(
         parties.machine, data, "not the list that was signed", Refusal.INCONSISTENT_SURVIVORS
@@ -232,7 +222,7 @@ def test_a_whole_query_over_other_devices_than_were_listed_is_refused():
 
 def test_a_whole_query_that_too_few_have_signed_is_refused():
     for missing in (0, 1):
-        parties, honest = asked(0, signed=True, least=4)
+        parties, honest = asked(0, least=4)
         message = session_wire.decode(honest.session, parties.params)
         signatures = dict(list(message.signatures.items())[missing:])
         data = edited(parties, honest, signatures=signatures)
@@ -243,18 +233,16 @@ def test_a_whole_query_that_too_few_have_signed_is_refused():
             assert isinstance(parties.machine.receive(data), bytes)
 
 
-@signed_or_not
-def test_the_update_may_be_over_fewer_devices_than_a_search_needs(signed):
-    parties, _ = at(Point(3), signed=signed, least=5)
+def test_the_update_may_be_over_fewer_devices_than_a_search_needs():
+    parties, _ = at(Point(3), least=5)
     opened = OpenSlot(CONFIG.update_slot, OTHERS)
     session = session_wire.encode(opened, parties.params)
     assert parties.machine.receive(wire.encode(Ask(ALL_PASS, session))) is LocalWork.TRAIN
 
 
-@signed_or_not
 @pytest.mark.parametrize("least", [0, 4])
-def test_the_update_is_unmasked_over_those_who_are_left(least, signed):
-    parties, _ = asked(0, signed=signed, least=least)
+def test_the_update_is_unmasked_over_those_who_are_left(least):
+    parties, _ = asked(0, least=least)
     outgoing = parties.pending
     while not isinstance(getattr(wire.decode(outgoing[parties.victim]), "question", 0), Threshold):
         outgoing = parties.exchange(outgoing)
@@ -264,10 +252,9 @@ def test_the_update_is_unmasked_over_those_who_are_left(least, signed):
     assert isinstance(parties.machine.receive(honest), bytes)
 
 
-@signed_or_not
 @pytest.mark.parametrize("question", [None, ALL_PASS])
-def test_after_a_slot_without_a_sum_a_device_answers_the_threshold_only(question, signed):
-    parties, honest = asked(1, signed=signed)
+def test_after_a_slot_without_a_sum_a_device_answers_the_threshold_only(question):
+    parties, honest = asked(1)
     assert isinstance(parties.machine.receive(wire.encode(honest)), bytes)
     # The absent device did not answer: there is no sum, and the next slot is opened.
     following = replace(honest, question=question or honest.question)
@@ -279,10 +266,9 @@ def test_after_a_slot_without_a_sum_a_device_answers_the_threshold_only(question
         assert_refused(parties.machine, data, "not the devices of the last list")
 
 
-@signed_or_not
-def test_no_relay_opens_a_slot_before_its_question_comes(signed):
+def test_no_relay_opens_a_slot_before_its_question_comes():
     """Else the query would find no more devices before it than in it."""
-    parties, honest = asked(1, signed=signed)
+    parties, honest = asked(1)
     with pytest.raises(PeerError, match="opened without a question") as refused:
         parties.machine.receive(wire.encode(Relay(honest.session)))
     assert refused.value.reason is Refusal.OUT_OF_ORDER
@@ -333,9 +319,8 @@ def test_who_vanishes_between_two_queries_is_their_difference_but_for_the_device
 # --- the server ---------------------------------------------------------------------------------
 
 
-@signed_or_not
-def test_a_slot_without_a_sum_is_followed_by_the_threshold(signed):
-    parties, _ = asked(1, signed=signed)
+def test_a_slot_without_a_sum_is_followed_by_the_threshold():
+    parties, _ = asked(1)
     outgoing = lose(parties, parties.pending)
     assert set(outgoing) == set(IDS) - {ABSENT}
     envelopes = {wire.decode(data) for data in outgoing.values()}
@@ -350,9 +335,8 @@ def test_a_slot_without_a_sum_is_followed_by_the_threshold(signed):
     assert outcome.kept_devices > 0
 
 
-@signed_or_not
-def test_an_answer_that_comes_after_its_slot_was_given_up_changes_nothing(signed):
-    late, silent = (asked(1, signed=signed)[0] for _ in range(2))
+def test_an_answer_that_comes_after_its_slot_was_given_up_changes_nothing():
+    late, silent = (asked(1)[0] for _ in range(2))
     question = late.pending[ABSENT]
     outcomes = []
     for parties in (late, silent):
@@ -375,12 +359,11 @@ def test_a_round_that_loses_its_first_answer_goes_on_without_a_search():
     assert (found.ended, found.certified, found.num_queries) == (Ended.SHRANK, False, 0)
 
 
-@signed_or_not
-def test_where_too_few_are_left_before_the_first_query_the_server_asks_for_updates(signed):
+def test_where_too_few_are_left_before_the_first_query_the_server_asks_for_updates():
     for least, question in ((4, Query), (5, Threshold)):
-        parties, _ = at(Point(2), signed=signed, least=least)
+        parties, _ = at(Point(2), least=least)
         outgoing = lose(parties, parties.pending)  # no receipt comes from the absent device
-        if signed and question is Query:
+        if question is Query:
             outgoing = parties.exchange(outgoing)  # which lists the devices that are left
         envelopes = [wire.decode(data) for data in outgoing.values()]
         assert {type(envelope.question) for envelope in envelopes} == {question}

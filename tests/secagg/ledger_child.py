@@ -90,7 +90,7 @@ def session(kind, path, when):
     from deltafl.secagg import Client, PeerError
     from deltafl.secagg.states import ClientState
 
-    parties = Parties(make_params(6, threshold=3, signed=True))
+    parties = Parties(make_params(6, threshold=3))
     device = parties.ids[0]
     with closing(KINDS[kind](path)) as ledger:
         parties.clients[device] = Client(

@@ -15,20 +15,17 @@ from deltafl.secagg.messages import Credential, Message, ShareReceipt
 from deltafl.secagg.states import COLLECTED_AT, ServerState
 
 COLLECTING = [
-    (signed, index)
-    for signed, states in STEPS.items()
-    for index, state in enumerate(states)
-    if state not in (ServerState.READY, ServerState.DONE)
+    index for index, state in enumerate(STEPS) if state not in (ServerState.READY, ServerState.DONE)
 ]
-"""Whether a session is signed, and the steps of such a session at which the server listens."""
+"""The steps of `parties.STEPS` at which the server listens."""
 
 COMPLETE = make_params(9, threshold=4, slots=((4, 13), (3, 40)))
 SPARSE = make_params(14, degree=8, threshold=4, slots=((4, 13), (3, 40)))
 
 every_kind = pytest.mark.parametrize(
     "params",
-    [replace(params, signed=signed) for params in (COMPLETE, SPARSE) for signed in (False, True)],
-    ids=["complete", "complete-signed", "sparse", "sparse-signed"],
+    [COMPLETE, SPARSE],
+    ids=["complete", "sparse"],
 )
 """A test of every kind of session."""
 
@@ -38,17 +35,15 @@ def device_at(params, position):
     return sorted(make_ids(params.num_invited))[position]
 
 
-def step_at(signed, index) -> Step:
+def step_at(index) -> Step:
     """What the server collects at a step of `parties.STEPS`, in a session of two slots."""
-    states = STEPS[signed]
-    slot = sum(state is ServerState.READY for state in states[:index]) - 1
-    return Step(COLLECTED_AT[states[index]], max(slot, 0))
+    slot = sum(state is ServerState.READY for state in STEPS[:index]) - 1
+    return Step(COLLECTED_AT[STEPS[index]], max(slot, 0))
 
 
-def index_of(stage, signed, slot=0) -> int:
+def index_of(stage, slot=0) -> int:
     """The step of `parties.STEPS` at which the server collects a stage of a slot."""
-    indices = (i for s, i in COLLECTING if s == signed)
-    return next(i for i in indices if step_at(signed, i) == Step(stage, slot))
+    return next(index for index in COLLECTING if step_at(index) == Step(stage, slot))
 
 
 def at_step(index, params):

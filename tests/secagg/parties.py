@@ -45,16 +45,11 @@ POLICY = _AnyGraph(**{each.name: getattr(STRICT, each.name) for each in fields(S
 
 BINDING = b"what all devices were shown"
 
-_SLOT = (ServerState.MASK, ServerState.UNMASK, ServerState.READY)
-_SIGNED_SLOT = (ServerState.MASK, ServerState.CONFIRM, ServerState.UNMASK, ServerState.READY)
+_SLOT = (ServerState.MASK, ServerState.CONFIRM, ServerState.UNMASK, ServerState.READY)
 _SET_UP = (ServerState.ADVERTISE, ServerState.SHARE, ServerState.RECEIPT, ServerState.READY)
 
-STEPS = {
-    signed: (*_SET_UP, *slot, *slot[:-1], ServerState.DONE)
-    for signed, slot in ((False, _SLOT), (True, _SIGNED_SLOT))
-}
-"""By whether the session is signed: the server's state at each step of `Parties.steps`, in a
-session of two tolerant slots."""
+STEPS = (*_SET_UP, *_SLOT, *_SLOT[:-1], ServerState.DONE)
+"""The server's state at each step of `Parties.steps`, in a session of two tolerant slots."""
 
 _REACHED_AT = {
     ClientState.IDLE: 0,
@@ -75,7 +70,6 @@ def make_params(
     slots=((4, 16), (3, 40)),
     graph_seed=bytes(32),
     context=bytes(32),
-    signed=False,
 ):
     """Parameters of a small session.
 
@@ -89,7 +83,6 @@ def make_params(
         min_cohort=threshold if min_cohort is None else min_cohort,
         graph_seed=graph_seed,
         context=context,
-        signed=signed,
     )
 
 
@@ -163,8 +156,8 @@ class Parties:
             client: Client(
                 client,
                 policy,
+                self.enrolment.credentials(client),
                 self.randomness[client],
-                self.enrolment.credentials_for(client, params),
                 ledger=self.enrolment.ledger(client),
             )
             for client in self.ids
@@ -255,9 +248,7 @@ class Parties:
         return np.array([client in chosen for client in self.roster])
 
     def advertisement(self, client, sealing_key, mask_keys, *, by=None) -> AdvertiseKeys:
-        """Keys under a device's id; in a signed session with its signature, or `by` another's."""
-        if not self.params.signed:
-            return AdvertiseKeys(sealing_key, mask_keys)
+        """Keys under a device's id; with its signature, or `by` another's."""
         identity = self.enrolment.credentials(client if by is None else by).identity
         statement = signing.advertisement(self.params, client, sealing_key, mask_keys)
         credential = Credential(identity.public, identity.sign(statement))

@@ -22,7 +22,6 @@ from deltafl.secagg.params import verified_ring_bits
 from deltafl.secagg.states import ClientState
 
 PARAMS = make_params(6, threshold=3)
-SIGNED = make_params(6, threshold=3, signed=True)
 SPARSE = make_params(9, degree=4, threshold=3)
 
 
@@ -74,7 +73,7 @@ def test_policy(limits, message):
 
 def test_policy_bounds_the_elements_that_need_a_generator_each():
     verified = (3, verified_ring_bits(6), True, True)
-    params = make_params(6, threshold=4, slots=(verified, (9, 40)), signed=True)
+    params = make_params(6, threshold=4, slots=(verified, (9, 40)))
     replace(POLICY, max_verified_length=3).check(params)
     with pytest.raises(PeerError, match="length of a verified slot=3 is above the device's 2"):
         replace(POLICY, max_verified_length=2).check(params)
@@ -83,7 +82,7 @@ def test_policy_bounds_the_elements_that_need_a_generator_each():
 def test_policy_counts_work_as_it_is_done():
     """Whole slots are not shared, blindings are masked, and a sparse graph has few neighbours."""
     verified = (3, verified_ring_bits(6), True, True)
-    params = make_params(6, threshold=4, slots=((4, 16), verified), signed=True)
+    params = make_params(6, threshold=4, slots=((4, 16), verified))
     elements = 5 * (4 + params.slots[1].wire_length)
     just = replace(POLICY, max_sharing_work=18 * 6 * 4, max_mask_elements=elements)
     just.check(params)
@@ -175,7 +174,7 @@ def test_parameters_under_a_wrong_tag():
 )
 @pytest.mark.parametrize("data", [b"", b"\x93\x01\x02", b"\xff" * 100, bytes(2 << 20)])
 def test_malformed_messages_later(state, data):
-    parties = Parties(SIGNED if state is ClientState.CONFIRMED else PARAMS)
+    parties = Parties(PARAMS if state is ClientState.CONFIRMED else PARAMS)
     parties.advance(state)
     refuse(parties, data, Refusal.MALFORMED)
 
@@ -405,7 +404,7 @@ STATES = {
     ("make", "members", "reason"), [lies for make in STATES for lies in set_lies(make)]
 )
 def test_lies_about_who_is_there(make, members, reason):
-    params = make_params(6, threshold=3, min_cohort=4, signed=make is check)
+    params = make_params(6, threshold=3, min_cohort=4)
     parties = Parties(params)
     pending = parties.advance(STATES[make])
     data = parties.encode(make(parties, pending[VICTIM], members(parties)))
@@ -414,7 +413,7 @@ def test_lies_about_who_is_there(make, members, reason):
 
 def without_neighbours(make, num_gone):
     """A sparse session in which a device is told that so many of its four neighbours are lost."""
-    parties = Parties(replace(SPARSE, signed=make is check))
+    parties = Parties(SPARSE)
     victim = parties.ids[4]
     pending = parties.advance(STATES[make])
     members = np.ones(9, dtype=np.bool_)
@@ -441,7 +440,7 @@ def test_just_enough_neighbours(make):
 @pytest.mark.parametrize("make", STATES)
 @pytest.mark.parametrize("num_left", [2, 3])
 def test_any_t_devices_and_itself_among_them_are_enough_on_a_complete_graph(make, num_left):
-    params = make_params(6, threshold=3, min_cohort=3, signed=make is check)
+    params = make_params(6, threshold=3, min_cohort=3)
     parties = Parties(params)
     pending = parties.advance(STATES[make])
     members = parties.members([VICTIM, *OTHERS[: num_left - 1]])
@@ -557,7 +556,7 @@ def test_out_of_order(state, message):
     refuse(parties, parties.encode(message(parties)), Refusal.OUT_OF_ORDER)
 
 
-@pytest.mark.parametrize("params", [PARAMS, SIGNED])
+@pytest.mark.parametrize("params", [PARAMS, PARAMS])
 @pytest.mark.parametrize("fewer", [False, True])
 def test_a_tolerant_slot_is_not_given_up_for_the_next(params, fewer):
     """It is unmasked, or the session is over: then nothing is ever said about it again."""
@@ -567,7 +566,6 @@ def test_a_tolerant_slot_is_not_given_up_for_the_next(params, fewer):
     refuse(parties, parties.encode(OpenSlot(1, left)), Refusal.OUT_OF_ORDER)
 
 
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize(
     ("late", "num_left", "reason"),
     [
@@ -577,10 +575,10 @@ def test_a_tolerant_slot_is_not_given_up_for_the_next(params, fewer):
         (UnmaskRequest, 6, Refusal.BOTH_SHARE_KINDS),
     ],
 )
-def test_nothing_more_is_said_about_a_whole_slot(signed, late, num_left, reason):
+def test_nothing_more_is_said_about_a_whole_slot(late, num_left, reason):
     """Its vector is in, and a second sum over fewer devices would show who is missing from it."""
-    parties = Parties(make_params(6, slots=((4, 16, True), (4, 16)), signed=signed))
-    parties.deliver(parties.advance(ClientState.LISTED if signed else ClientState.READY))
+    parties = Parties(make_params(6, slots=((4, 16, True), (4, 16))))
+    parties.deliver(parties.advance(ClientState.LISTED))
     machine = parties.clients[VICTIM]
     assert (machine.state, machine.slot) == (ClientState.READY, 0)
     left = [VICTIM, *OTHERS[: num_left - 1]]
@@ -590,11 +588,10 @@ def test_nothing_more_is_said_about_a_whole_slot(signed, late, num_left, reason)
 # What is no lie.
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_the_next_slot_may_be_opened_when_a_whole_one_came_to_nothing(signed):
+def test_the_next_slot_may_be_opened_when_a_whole_one_came_to_nothing():
     """The server of a whole slot in which somebody is missing goes on with the next one."""
-    parties = Parties(make_params(6, slots=((4, 16, True), (4, 16)), signed=signed))
-    parties.deliver(parties.advance(ClientState.LISTED if signed else ClientState.READY))
+    parties = Parties(make_params(6, slots=((4, 16, True), (4, 16))))
+    parties.deliver(parties.advance(ClientState.LISTED))
     machine = parties.clients[VICTIM]
     left = parties.members([VICTIM, *OTHERS[:4]])
     machine.receive(parties.encode(OpenSlot(1, left)))
@@ -603,26 +600,22 @@ def test_the_next_slot_may_be_opened_when_a_whole_one_came_to_nothing(signed):
 
 @pytest.mark.parametrize("state", [s for s in ClientState if s not in ("idle", "failed")])
 def test_messages_of_other_sessions_are_ignored(state):
-    signed = state in (ClientState.CONFIRMED, ClientState.LISTED)
-    whole = make_params(6, threshold=3, slots=((4, 16, True),), signed=True)
-    parties = Parties(whole if state is ClientState.LISTED else SIGNED if signed else PARAMS)
+    whole = make_params(6, threshold=3, slots=((4, 16, True),))
+    parties = Parties(whole if state is ClientState.LISTED else PARAMS)
     parties.advance(state)
     machine = parties.clients[VICTIM]
     heard = 0
-    for other_signed in (False, True):
-        other = Parties(make_params(6, threshold=3, context=b"\1" * 32, signed=other_signed))
-        for pending in other.steps():
-            if VICTIM in pending:
-                assert machine.receive(pending[VICTIM]) is None
-                heard += 1
-    assert heard == 7 + 9
+    for pending in Parties(make_params(6, threshold=3, context=b"\1" * 32)).steps():
+        if VICTIM in pending:
+            assert machine.receive(pending[VICTIM]) is None
+            heard += 1
+    assert heard == 9
     assert machine.receive(b"\x93\x01\x01\xc4\x10" + bytes(16) + b"\xff") is None
     assert machine.state is state
 
 
-@pytest.mark.parametrize(("params", "num_said"), [(PARAMS, 7), (SIGNED, 9)])
-def test_duplicates_are_ignored_and_answered_once(params, num_said):
-    parties = Parties(params)
+def test_duplicates_are_ignored_and_answered_once():
+    parties = Parties(PARAMS)
     machine = parties.clients[VICTIM]
     said = []
     for pending in parties.steps():
@@ -632,7 +625,7 @@ def test_duplicates_are_ignored_and_answered_once(params, num_said):
             assert machine.state is state
         if VICTIM in pending:
             said.append(pending[VICTIM])
-    assert len(said) == num_said
+    assert len(said) == 9
     assert parties.server.drops == {}
 
 
@@ -661,7 +654,7 @@ def changed_box(name, box, seal):
             return box
 
 
-@pytest.mark.parametrize("params", [PARAMS, SIGNED])
+@pytest.mark.parametrize("params", [PARAMS, PARAMS])
 @pytest.mark.parametrize("name", [*NO_SHARES, *SHARES])
 def test_a_box_without_shares_is_named_in_the_receipt_and_costs_only_its_shares(params, name):
     sender = OTHERS[0]
@@ -682,11 +675,6 @@ def test_a_box_without_shares_is_named_in_the_receipt_and_costs_only_its_shares(
     receipt = parties.decode(parties.clients[VICTIM].receive(data))
     assert receipt == ShareReceipt(refused)
     assert parties.clients[VICTIM].state is ClientState.READY
-    if not params.signed:
-        everybody = parties.members(IDS)
-        parties.answer(VICTIM, parties.encode(OpenSlot(0, everybody)))
-        reply = parties.clients[VICTIM].receive(parties.encode(UnmaskRequest(0, everybody)))
-        assert set(range(6)) - set(parties.decode(reply).positions.tolist()) == set(refused)
 
 
 def test_all_boxes_without_shares_are_named_in_order():
@@ -721,7 +709,7 @@ def test_closing_ends_the_session():
 
 def test_default_policy_refuses_a_session_of_three():
     params = make_params(3, threshold=2)
-    machine = Client(1, DevicePolicy())
+    machine = Client(1, DevicePolicy(), Parties(PARAMS).enrolment.credentials(1))
     with pytest.raises(PeerError, match="min_cohort=2 is below the device's min_cohort=5"):
         machine.receive(wire.encode(SessionOpen(params), params))
 

@@ -1,7 +1,6 @@
 """Simulated devices: each has one identity, and everybody knows whose it is."""
 
 import pytest
-from parties import make_params
 
 from deltafl.secagg import Credentials, Enrolment, UsageError
 from deltafl.secagg.identity import identity
@@ -48,8 +47,8 @@ def test_credentials_know_all_devices():
 
 def test_credentials_where_the_session_is_signed():
     devices = enrolment()
-    assert devices.credentials_for(3, make_params(signed=False)) is None
-    credentials = devices.credentials_for(3, make_params(signed=True))
+    assert devices.credentials(3) is None
+    credentials = devices.credentials(3)
     assert isinstance(credentials, Credentials)
     assert credentials is devices.credentials(3)
 

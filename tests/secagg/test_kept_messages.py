@@ -78,7 +78,7 @@ def test_a_device_keeps_nothing_of_repeats_nor_once_its_session_is_over():
 
 @pytest.mark.parametrize("index", range(len(STEPS[True])))
 def test_a_server_keeps_nothing_of_strangers_repeats_and_other_sessions(index):
-    params = replace(PARAMS, signed=True)
+    params = PARAMS
     parties, _, pending = at_step(index, params)
     replies = parties.deliver(pending)
     server = parties.server
@@ -98,7 +98,7 @@ def test_a_server_keeps_nothing_of_strangers_repeats_and_other_sessions(index):
 
 
 def test_a_server_keeps_nothing_of_late_messages():
-    params = replace(PARAMS, signed=True)
+    params = PARAMS
     parties = Parties(params)
     pending, told = parties.server.start(), []
     for _ in range(3):

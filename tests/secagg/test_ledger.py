@@ -33,9 +33,9 @@ from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.states import ClientState
 
 DEVICE = ClientId(3)
-SIGNED = make_params(6, threshold=3, signed=True)
+SIGNED = make_params(6, threshold=3)
 UNSIGNED = make_params(6, threshold=3)
-WHOLE = make_params(6, threshold=3, slots=((4, 16, True), (3, 40)), signed=True)
+WHOLE = make_params(6, threshold=3, slots=((4, 16, True), (3, 40)))
 OTHER = b"\1" * 32
 
 
@@ -47,7 +47,7 @@ def device(devices, policy=POLICY, client=DEVICE, ledger=None):
     """A device of an enrolment, with the ledger that it has there or another."""
     ledger = devices.ledger(client) if ledger is None else ledger
     credentials = devices.credentials(client)
-    return Client(client, policy, SeededRandomness(bytes(32)), credentials, ledger=ledger)
+    return Client(client, policy, credentials, SeededRandomness(bytes(32)), ledger=ledger)
 
 
 def opening(params):
@@ -58,7 +58,7 @@ def asked(params, devices, policy=POLICY):
     """A session of devices of an enrolment, which are asked for their first vector."""
     parties = Parties(params, policy=policy, enrolment=devices)
     last = ClientState.READY
-    if params.signed and params.slots[0].whole:
+    if params.slots[0].whole:
         last = ClientState.LISTED
     for client, data in parties.advance(last).items():
         parties.clients[client].receive(data)

@@ -29,7 +29,7 @@ def contexts():
     yield SlotContext.of(params, b"t" * 32, 0, b"binding")
     for slots in (((5, 16),), ((4, 17),), ((4, 16, True),)):
         yield SlotContext.of(make_params(slots=slots), SESSION, 0, b"binding")
-    verified = make_params(slots=((4, 19, False, True),), signed=True)
+    verified = make_params(slots=((4, 19, False, True),))
     yield SlotContext.of(verified, SESSION, 0, b"binding")
 
 

@@ -33,8 +33,8 @@ from deltafl.secagg.states import ClientState, ServerState
 
 BITS = 24
 WHOLE, TOLERANT, PLAIN = (4, BITS, True, True), (4, BITS, False, True), (3, 40)
-PARAMS = make_params(6, slots=(WHOLE, WHOLE, PLAIN), signed=True)
-MIXED = make_params(6, slots=(TOLERANT, PLAIN), signed=True)
+PARAMS = make_params(6, slots=(WHOLE, WHOLE, PLAIN))
+MIXED = make_params(6, slots=(TOLERANT, PLAIN))
 
 ALICE = identity(b"a" * 32)
 SIGNER = Signer(ALICE.public, b"sealing key of Alice".ljust(32, b"\0"))
@@ -252,7 +252,7 @@ def test_a_device_that_left_before_adds_no_commitment():
 
 
 def test_a_sum_with_unused_bits_set_is_malformed():
-    params = make_params(6, slots=((3, 23, True, True),), signed=True)
+    params = make_params(6, slots=((3, 23, True, True),))
     parties, result = summed(params)
     message = parties.decode(result.opening)
     assert 19 * 23 % 8 == 5
@@ -509,7 +509,7 @@ def test_sums_at_the_limits_of_the_ring_are_proved(num_invited, bits):
     """−2^(b−1) and 2^(b−1) − 1 are sums; one more or less is read with the other sign."""
     assert verified_ring_bits(num_invited) <= bits
     slots = ((2, bits, True, True),)
-    params = make_params(num_invited, threshold=2, slots=slots, signed=True)
+    params = make_params(num_invited, threshold=2, slots=slots)
     most, least = 2 ** (bits - 1) - 1, -(2 ** (bits - 1))
     rest = [0] * (num_invited - 3)
 
@@ -599,7 +599,7 @@ def test_what_a_device_sends_is_its_vector_its_blinding_and_a_signed_commitment(
 def test_equal_vectors_have_different_commitments():
     """A device draws a blinding for each, and says nothing of the vector by it."""
     slots = ((4, BITS, True, True), (4, BITS, True, True))
-    parties = Parties(make_params(6, slots=slots, signed=True))
+    parties = Parties(make_params(6, slots=slots))
     for client in parties.ids:
         parties.inputs[client] = [as_ring([1, 2, 3, 4], BITS)] * 2
     parties.exchange(parties.advance(ClientState.SHARED))
@@ -683,8 +683,7 @@ def test_a_sum_is_examined_as_it_is_made(vectors, data):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"signed": False}, "a verified slot takes a signed session over the complete graph"),
-        ({"degree": 4}, "a verified slot takes a signed session over the complete graph"),
+        ({"degree": 4}, "a verified slot takes the complete graph"),
         ({"slots": (SlotSpec("s", 4, 18, whole=True, verified=True),)}, "is less than 19"),
         ({"slots": (SlotSpec("s", 4, 1, verified=True),)}, "is less than 19"),
     ],
@@ -703,9 +702,7 @@ def test_sessions_without_what_a_verified_slot_takes(changes, message):
 )
 def test_the_narrowest_ring_depends_on_the_number_of_devices(num_invited, bits):
     def params(ring_bits):
-        return make_params(
-            num_invited, threshold=2, slots=((1, ring_bits, True, True),), signed=True
-        )
+        return make_params(num_invited, threshold=2, slots=((1, ring_bits, True, True),))
 
     assert params(bits).slots[0].verified
     assert params(64).slots[0].verified
@@ -715,7 +712,7 @@ def test_the_narrowest_ring_depends_on_the_number_of_devices(num_invited, bits):
 
 # --- slots with proofs, whatever is proved ------------------------------------------------------
 
-PROVED = make_params(6, slots=((4, BITS, False, True, 64), PLAIN), signed=True)
+PROVED = make_params(6, slots=((4, BITS, False, True, 64), PLAIN))
 GOOD, BAD = b"g" * 64, b"b" * 64
 
 

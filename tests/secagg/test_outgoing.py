@@ -24,12 +24,11 @@ def test_a_letter_is_written_when_it_is_read_and_no_sooner():
         assert letters[client] == b"\0"
 
 
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("whole", [False, True])
-def test_what_was_to_be_sent_does_not_change_while_the_session_goes_on(signed, whole):
+def test_what_was_to_be_sent_does_not_change_while_the_session_goes_on(whole):
     """A letter that is read in a later slot is still about its own."""
     slots = ((4, 16, whole), (3, 40), (2, 8, whole))
-    parties = Parties(make_params(6, threshold=4, slots=slots, signed=signed))
+    parties = Parties(make_params(6, threshold=4, slots=slots))
     said = [(pending, dict(pending)) for pending in parties.steps()]
     assert all(dict(letters) == at_once for letters, at_once in said)
     assert sum(isinstance(letters, Letters) for letters, _ in said) >= 2

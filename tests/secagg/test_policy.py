@@ -40,12 +40,6 @@ def refuses(policy, params, message):
     assert caught.value.reason is Refusal.POLICY
 
 
-def test_unsigned_sessions_are_refused_however_large_their_threshold():
-    refuses(ACTIVE, make_params(8, threshold=8), "the session is not signed")
-    ACTIVE.check(make_params(8, threshold=8, signed=True))
-    POLICY.check(make_params(8, threshold=8))
-
-
 @pytest.mark.parametrize(
     ("num_devices", "colluding_rate", "threshold"),
     [
@@ -61,7 +55,7 @@ def test_unsigned_sessions_are_refused_however_large_their_threshold():
 )
 def test_threshold_of_a_complete_graph_at_its_edge(num_devices, colluding_rate, threshold):
     policy = replace(ACTIVE, colluding_rate=colluding_rate)
-    least = make_params(num_devices, threshold=threshold, min_cohort=num_devices, signed=True)
+    least = make_params(num_devices, threshold=threshold, min_cohort=num_devices)
     policy.check(least)
     less = replace(least, threshold=threshold - 1)
     refuses(policy, less, f"threshold={threshold - 1} is not above")
@@ -76,7 +70,7 @@ def test_threshold_of_a_complete_graph_at_its_edge(num_devices, colluding_rate, 
 def test_threshold_of_a_sparse_graph_at_its_edge(degree, colluding_rate, threshold):
     """Its holders are k: the device itself is none."""
     policy = replace(ACTIVE, colluding_rate=colluding_rate, sparse_if_active=True)
-    least = make_params(40, degree=degree, threshold=threshold, min_cohort=40, signed=True)
+    least = make_params(40, degree=degree, threshold=threshold, min_cohort=40)
     if colluding_rate:  # two quorums have an honest device in common, and other things fail
         refuses(policy, least, "the sparse graph over 40 devices: ")
     else:
@@ -134,7 +128,7 @@ def test_a_sparse_graph_is_held_to_the_share_that_may_be_missing():
 
 
 def test_sparse_graphs_are_refused_unless_they_are_asked_for():
-    sparse = replace(make_params(8, degree=6, threshold=6, signed=True), min_cohort=8, min_roster=8)
+    sparse = replace(make_params(8, degree=6, threshold=6), min_cohort=8, min_roster=8)
     refuses(ACTIVE, sparse, "degree=6 is not that of the complete graph over 8 devices")
     replace(ACTIVE, sparse_if_active=True).check(sparse)
     ACTIVE.check(replace(sparse, degree=7))
@@ -146,19 +140,19 @@ def test_sparse_graphs_are_refused_unless_they_are_asked_for():
 def test_a_sparse_graph_needs_a_roster_that_cannot_complete_it(num_devices, adversary):
     policy = replace(POLICY, adversary=adversary, sparse_if_active=True)
     least = num_devices - 3  # four would cut the ring, if they were next to each other
-    sparse = make_params(num_devices, degree=4, threshold=3, min_cohort=least, signed=True)
+    sparse = make_params(num_devices, degree=4, threshold=3, min_cohort=least)
     policy.check(replace(sparse, min_roster=6))
     if least < 6:
         refuses(policy, replace(sparse, min_roster=5), "graph=5 is below the device's 6")
     # On a complete graph smaller rosters have fewer holders.
-    policy.check(make_params(num_devices, threshold=num_devices, signed=True))
+    policy.check(make_params(num_devices, threshold=num_devices))
 
 
 @pytest.mark.parametrize("adversary", Adversary)
 def test_two_honest_devices_are_left_in_the_smallest_cohort(adversary):
     """⌊γ · invited⌋ of them may be the server's."""
     policy = replace(POLICY, adversary=adversary, colluding_rate=0.25)
-    params = make_params(8, threshold=6, min_cohort=6, signed=True)
+    params = make_params(8, threshold=6, min_cohort=6)
     policy.check(params)
     for colluding_rate, least in ((0.25, 4), (0.37, 4), (0.375, 5), (0.5, 6), (0.75, 8)):
         policy = replace(POLICY, colluding_rate=colluding_rate)
@@ -176,7 +170,7 @@ def test_the_threshold_is_not_rounded_the_unsafe_way(num_devices, colluding_rate
     # In floating point 1.13 · 200 is 225.99999999999997, and 226 above that.
     threat = ThreatModel(colluding_rate, 0.1, Adversary.ACTIVE)
     threshold = complete_threshold(num_devices, threat)
-    params = make_params(num_devices, threshold=threshold, min_cohort=num_devices, signed=True)
+    params = make_params(num_devices, threshold=threshold, min_cohort=num_devices)
     policy = replace(ACTIVE, colluding_rate=colluding_rate)
     policy.check(params)
     refuses(policy, replace(params, threshold=threshold - 1), f"threshold={threshold - 1} is not")
@@ -251,7 +245,6 @@ def test_an_adversary_that_was_given_as_a_string_is_the_same(adversary):
 
 
 def test_a_policy_from_a_string_insists_on_signatures_too():
-    refuses(replace(POLICY, adversary="active"), make_params(8, threshold=8), "not signed")
     replace(POLICY, adversary="curious").check(make_params(8, threshold=8))
 
 
@@ -284,7 +277,6 @@ def any_params(draw):
             degree=degree,
             threshold=threshold,
             min_cohort=draw(st.integers(threshold, num_invited)),
-            signed=draw(st.booleans()),
         ),
         min_roster=draw(st.integers(2, num_invited)),
     )
@@ -296,7 +288,7 @@ def is_safe(params, rate, sparse):
     A quorum is t of the h who hold shares of one device; a share γ of the invited collude, and all
     of those come. Of the neighbours of a sparse graph, a share γ collude.
     """
-    if not params.signed or (not params.is_complete and not sparse):
+    if not params.is_complete and not sparse:
         return False
     if params.min_cohort - params.num_invited * rate // 1 < 2:
         return False
@@ -311,10 +303,10 @@ def is_safe(params, rate, sparse):
 @pytest.mark.slow
 @settings(max_examples=400)
 @given(params=any_params(), rate=rates, sparse=st.booleans())
-@example(make_params(8, threshold=6, min_cohort=6, signed=True), 0.25, False)
-@example(make_params(8, threshold=5, min_cohort=6, signed=True), 0.25, False)
+@example(make_params(8, threshold=6, min_cohort=6), 0.25, False)
+@example(make_params(8, threshold=5, min_cohort=6), 0.25, False)
 @example(
-    replace(make_params(8, degree=4, threshold=3, min_cohort=6, signed=True), min_roster=6),
+    replace(make_params(8, degree=4, threshold=3, min_cohort=6), min_roster=6),
     0.25,
     True,
 )
@@ -322,7 +314,7 @@ def test_a_device_is_never_talked_below_what_is_safe(params, rate, sparse):
     policy = replace(ACTIVE, colluding_rate=rate, sparse_if_active=sparse)
     enrolment = Enrolment(SeededRandomness(bytes(32)))
     machine = Client(
-        ClientId(0), policy, SeededRandomness(bytes(32)), enrolment.credentials(ClientId(0))
+        ClientId(0), policy, enrolment.credentials(ClientId(0)), SeededRandomness(bytes(32))
     )
     opening = wire.encode(SessionOpen(params), params)
     try:

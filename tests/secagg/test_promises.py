@@ -182,7 +182,7 @@ def sessions(draw):
     num_silent = draw(st.integers(0, size - num_liars - params.threshold))
     lies = {p: draw(lies_in(size)) for p in places[:num_liars]}
     silent = places[num_liars : num_liars + num_silent]
-    return replace(params, signed=draw(st.booleans())), lies, silent
+    return params, lies, silent
 
 
 @pytest.mark.slow
@@ -211,13 +211,12 @@ MASKS = {"as dealt": None, "as it may commit": OTHER_SEED, "a third": THIRD_SEED
 
 
 @pytest.mark.parametrize("params", [COMPLETE, SPARSE], ids=["complete", "sparse"])
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("vanishes", [False, True])
 @pytest.mark.parametrize("masks", MASKS)
 @pytest.mark.parametrize("commits", COMMITS)
-def test_one_device_and_its_seeds(params, signed, vanishes, masks, commits):
+def test_one_device_and_its_seeds(params, vanishes, masks, commits):
     lie = Lies(commits=COMMITS[commits], masks=MASKS[masks], vanishes=vanishes)
-    parties = Liars(replace(params, signed=signed), {5: lie})
+    parties = Liars(params, {5: lie})
     result = parties.play()
     liar = device_at(params, 5)
     if vanishes:  # its seed is not asked for
@@ -235,13 +234,12 @@ def test_one_device_and_its_seeds(params, signed, vanishes, masks, commits):
 
 
 @pytest.mark.parametrize("params", [COMPLETE, SPARSE], ids=["complete", "sparse"])
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("vanishes", [False, True])
 @pytest.mark.parametrize("masks", [False, True])
 @pytest.mark.parametrize("deals", [False, True])
-def test_one_device_and_its_keys(params, signed, vanishes, masks, deals):
+def test_one_device_and_its_keys(params, vanishes, masks, deals):
     lie = Lies(deals_other_key=deals, masks_with_other_key=masks, vanishes=vanishes)
-    parties = Liars(replace(params, signed=signed), {5: lie})
+    parties = Liars(params, {5: lie})
     result = parties.play()
     liar = device_at(params, 5)
     if vanishes and deals:

@@ -23,16 +23,12 @@ from deltafl.secagg.messages import (
 )
 from deltafl.secagg.states import ClientState
 
-PARAMS = {
-    signed: make_params(7, threshold=3, slots=((4, 13), (3, 40)), signed=signed)
-    for signed in (False, True)
-}
+PARAMS = make_params(7, threshold=3, slots=((4, 13), (3, 40)))
 IDS = make_ids(7)
 FAULTY = IDS[2]
 OTHERS = [client for client in IDS if client != FAULTY]
 
-at_every_step = pytest.mark.parametrize(("signed", "index"), COLLECTING)
-signed_or_not = pytest.mark.parametrize("signed", [False, True])
+at_every_step = pytest.mark.parametrize("index", COLLECTING)
 
 
 def check_drop(parties, fault, step):
@@ -42,21 +38,21 @@ def check_drop(parties, fault, step):
     assert parties.server.remaining == tuple(sorted(OTHERS))
 
 
-def at_stage(stage, signed, slot=0):
+def at_stage(stage, slot=0):
     """A session in which the server listens for a stage's messages."""
-    return at_step(index_of(stage, signed, slot), PARAMS[signed])
+    return at_step(index_of(stage, slot), PARAMS)
 
 
 @at_every_step
-def test_malformed_messages_drop_their_senders(signed, index):
+def test_malformed_messages_drop_their_senders(index):
     """As many as can be spared, each for a message of its own."""
-    parties, steps, _ = at_step(index, PARAMS[signed])
+    parties, steps, _ = at_step(index, PARAMS)
     malformed = dict(zip(IDS, (b"", b"\x93\x01\x12", b"\xff" * 50, bytes(3 << 20)), strict=False))
     expected = {}
     for client, data in malformed.items():
         assert parties.server.drops == expected
         parties.server.receive(client, data)
-        expected[client] = Drop(Fault.MALFORMED, step_at(signed, index))
+        expected[client] = Drop(Fault.MALFORMED, step_at(index))
     left = set(IDS) - set(malformed)
     assert set(parties.server.remaining) == left
     sums = finish(parties, steps)
@@ -65,12 +61,12 @@ def test_malformed_messages_drop_their_senders(signed, index):
 
 
 @at_every_step
-def test_malformed_message_after_the_answer_drops_too(signed, index):
-    parties, _, pending = at_step(index, PARAMS[signed])
+def test_malformed_message_after_the_answer_drops_too(index):
+    parties, _, pending = at_step(index, PARAMS)
     for client, reply in parties.deliver(pending).items():
         parties.server.receive(client, reply)
     parties.server.receive(FAULTY, b"\x90")
-    check_drop(parties, Fault.MALFORMED, step_at(signed, index))
+    check_drop(parties, Fault.MALFORMED, step_at(index))
     following = parties.server.close_round()
     assert FAULTY not in following
 
@@ -97,21 +93,21 @@ def second_version(parties, stage, data):
 
 
 @at_every_step
-def test_equivocation_drops_the_device_and_keeps_what_it_said_first(signed, index):
-    parties, steps, pending = at_step(index, PARAMS[signed])
+def test_equivocation_drops_the_device_and_keeps_what_it_said_first(index):
+    parties, steps, pending = at_step(index, PARAMS)
     first = parties.answer(FAULTY, pending[FAULTY])
-    second = second_version(parties, step_at(signed, index).stage, first)
+    second = second_version(parties, step_at(index).stage, first)
     assert second != first
     parties.server.receive(FAULTY, first)
     assert parties.server.drops == {}
     parties.server.receive(FAULTY, second)
-    check_drop(parties, Fault.EQUIVOCATED, step_at(signed, index))
+    check_drop(parties, Fault.EQUIVOCATED, step_at(index))
     parties.server.receive(FAULTY, first)
     sums = finish(parties, steps)
-    check_drop(parties, Fault.EQUIVOCATED, step_at(signed, index))
+    check_drop(parties, Fault.EQUIVOCATED, step_at(index))
     for result in sums:
         assert set(OTHERS) <= set(result.contributors)
-        counted = step_at(signed, index).order >= Step(Stage.MASK, result.slot).order
+        counted = step_at(index).order >= Step(Stage.MASK, result.slot).order
         assert (FAULTY in result.contributors) == counted
 
 
@@ -136,8 +132,8 @@ def test_long_vectors_that_differ_in_a_bit_are_two_messages(changed_byte):
 
 
 @at_every_step
-def test_exact_repetition_is_no_fault(signed, index):
-    parties, steps, pending = at_step(index, PARAMS[signed])
+def test_exact_repetition_is_no_fault(index):
+    parties, steps, pending = at_step(index, PARAMS)
     reply = parties.answer(FAULTY, pending[FAULTY])
     for _ in range(3):
         parties.server.receive(FAULTY, reply)
@@ -148,8 +144,8 @@ def test_exact_repetition_is_no_fault(signed, index):
 
 
 @at_every_step
-def test_strangers_are_ignored(signed, index):
-    parties, steps, pending = at_step(index, PARAMS[signed])
+def test_strangers_are_ignored(index):
+    parties, steps, pending = at_step(index, PARAMS)
     reply = parties.answer(FAULTY, pending[FAULTY])
     for stranger in (1, 1000, -1, 2**40):
         for data in (reply, b"", b"\xff"):
@@ -161,9 +157,9 @@ def test_strangers_are_ignored(signed, index):
 
 
 @at_every_step
-def test_messages_of_other_sessions_are_ignored(signed, index):
-    other, _, pending = at_step(index, replace(PARAMS[signed], context=b"\1" * 32))
-    parties, steps, _ = at_step(index, PARAMS[signed])
+def test_messages_of_other_sessions_are_ignored(index):
+    other, _, pending = at_step(index, replace(PARAMS, context=b"\1" * 32))
+    parties, steps, _ = at_step(index, PARAMS)
     for client, data in other.deliver(pending).items():
         parties.server.receive(client, data)
     finish(parties, steps)
@@ -171,38 +167,38 @@ def test_messages_of_other_sessions_are_ignored(signed, index):
 
 
 @at_every_step
-def test_order_within_a_round_does_not_matter(signed, index):
-    parties, _, pending = at_step(index, PARAMS[signed])
+def test_order_within_a_round_does_not_matter(index):
+    parties, _, pending = at_step(index, PARAMS)
     for client, reply in reversed(parties.deliver(pending).items()):
         parties.server.receive(client, reply)
     following = parties.server.close_round()
-    straight, _, pending = at_step(index, PARAMS[signed])
+    straight, _, pending = at_step(index, PARAMS)
     assert straight.exchange(pending) == following
 
 
 @at_every_step
-def test_late_message_is_ignored_and_its_sender_timed_out(signed, index):
-    parties, _, pending = at_step(index, PARAMS[signed])
+def test_late_message_is_ignored_and_its_sender_timed_out(index):
+    parties, _, pending = at_step(index, PARAMS)
     replies = parties.deliver(pending)
     late = replies.pop(FAULTY)
     parties.collect(replies)
-    check_drop(parties, Fault.TIMED_OUT, step_at(signed, index))
+    check_drop(parties, Fault.TIMED_OUT, step_at(index))
     before = parties.server.state
     parties.server.receive(FAULTY, late)
     assert parties.server.state is before
-    check_drop(parties, Fault.TIMED_OUT, step_at(signed, index))
+    check_drop(parties, Fault.TIMED_OUT, step_at(index))
 
 
 @at_every_step
-def test_late_message_changes_no_sum(signed, index):
+def test_late_message_changes_no_sum(index):
     def run(deliver_late):
-        parties, _, pending = at_step(index, PARAMS[signed])
+        parties, _, pending = at_step(index, PARAMS)
         late = parties.answer(FAULTY, pending[FAULTY])
         others = {client: data for client, data in pending.items() if client != FAULTY}
         pending = parties.exchange(others)
         if deliver_late:
             parties.server.receive(FAULTY, late)
-        match step_at(signed, index).stage:
+        match step_at(index).stage:
             case Stage.ADVERTISE:
                 parties.exchange(parties.exchange(pending))
             case Stage.SHARE:
@@ -219,21 +215,20 @@ def test_late_message_changes_no_sum(signed, index):
     with_it, without = run(True), run(False)
     assert with_it.vector.tolist() == without.vector.tolist()
     assert with_it.contributors == without.contributors
-    answered = step_at(signed, index).stage > Stage.MASK
+    answered = step_at(index).stage > Stage.MASK
     assert (FAULTY in with_it.contributors) == answered
 
 
 # Keys.
 
 
-@signed_or_not
 @pytest.mark.parametrize("field", ["sealing_key", "mask_keys"])
 @pytest.mark.parametrize(
     "key",
     [bytes(32), b"\1" + bytes(31), b"\xed" + b"\xff" * 30 + b"\x7f", bytes(31) + b"\x80"],
 )
-def test_low_order_keys_are_refused(signed, field, key):
-    parties, steps, pending = at_stage(Stage.ADVERTISE, signed)
+def test_low_order_keys_are_refused(field, key):
+    parties, steps, pending = at_stage(Stage.ADVERTISE)
     data = parties.answer(FAULTY, pending[FAULTY])
 
     def change(message):
@@ -245,9 +240,8 @@ def test_low_order_keys_are_refused(signed, field, key):
     finish(parties, steps)
 
 
-@signed_or_not
-def test_one_key_in_two_places_is_refused(signed):
-    parties, steps, pending = at_stage(Stage.ADVERTISE, signed)
+def test_one_key_in_two_places_is_refused():
+    parties, steps, pending = at_stage(Stage.ADVERTISE)
     data = parties.answer(FAULTY, pending[FAULTY])
     parties.server.receive(
         FAULTY, changed(parties, data, lambda m: replace(m, mask_keys=(m.sealing_key,) * 2))
@@ -256,11 +250,10 @@ def test_one_key_in_two_places_is_refused(signed):
     finish(parties, steps)
 
 
-@signed_or_not
 @pytest.mark.parametrize("drawn", [0, 1, 2])
-def test_a_key_that_another_device_advertised_is_refused(signed, drawn):
+def test_a_key_that_another_device_advertised_is_refused(drawn):
     # The honest devices would refuse a roster with it, and one device would stop them all.
-    parties, steps, pending = at_stage(Stage.ADVERTISE, signed)
+    parties, steps, pending = at_stage(Stage.ADVERTISE)
     first = parties.answer(OTHERS[0], pending[OTHERS[0]])
     parties.server.receive(OTHERS[0], first)
     copied = keys.key_pair(parties.randomness[OTHERS[0]].given[drawn]).public
@@ -276,7 +269,6 @@ def test_a_key_that_another_device_advertised_is_refused(signed, drawn):
 # Boxes and vectors.
 
 
-@signed_or_not
 @pytest.mark.parametrize(
     "change",
     [
@@ -286,8 +278,8 @@ def test_a_key_that_another_device_advertised_is_refused(signed, drawn):
         lambda boxes: {**boxes, sorted(IDS).index(FAULTY): next(iter(boxes.values()))},
     ],
 )
-def test_boxes_for_others_than_the_neighbours_are_refused(signed, change):
-    parties, steps, pending = at_stage(Stage.SHARE, signed)
+def test_boxes_for_others_than_the_neighbours_are_refused(change):
+    parties, steps, pending = at_stage(Stage.SHARE)
     data = parties.answer(FAULTY, pending[FAULTY])
     parties.server.receive(
         FAULTY, changed(parties, data, lambda m: ShareKeys(m.commitments, change(dict(m.boxes))))
@@ -296,9 +288,8 @@ def test_boxes_for_others_than_the_neighbours_are_refused(signed, change):
     finish(parties, steps)
 
 
-@signed_or_not
-def test_masked_vector_with_padding_bits_is_refused(signed):
-    parties, steps, pending = at_stage(Stage.MASK, signed)
+def test_masked_vector_with_padding_bits_is_refused():
+    parties, steps, pending = at_stage(Stage.MASK)
     data = parties.answer(FAULTY, pending[FAULTY])
 
     def change(message):
@@ -313,7 +304,7 @@ def test_masked_vector_with_padding_bits_is_refused(signed):
 @pytest.mark.parametrize("is_padded", [True, False])
 def test_padding_bits_drop_whoever_is_late_too(is_padded):
     """What a message may look like is checked before a late one is ignored."""
-    parties, steps, _ = at_stage(Stage.CONFIRM, signed=True)
+    parties, steps, _ = at_stage(Stage.CONFIRM)
     bits = 0x80 if is_padded else 0x01
     parties.server.receive(FAULTY, parties.encode(MaskedInput(0, bytes(6) + bytes([bits]))))
     assert (FAULTY in parties.server.drops) is is_padded
@@ -322,9 +313,8 @@ def test_padding_bits_drop_whoever_is_late_too(is_padded):
         finish(parties, steps)
 
 
-@signed_or_not
-def test_a_faulty_vector_spoils_nobody_but_itself_when_it_is_refused(signed):
-    parties, steps, _ = at_stage(Stage.MASK, signed)
+def test_a_faulty_vector_spoils_nobody_but_itself_when_it_is_refused():
+    parties, steps, _ = at_stage(Stage.MASK)
     parties.server.receive(FAULTY, parties.encode(MaskedInput(1, bytes(15))))
     check_drop(parties, Fault.UNEXPECTED, Step(Stage.MASK))
     assert set(finish(parties, steps)[0].contributors) == set(OTHERS)
@@ -333,7 +323,7 @@ def test_a_faulty_vector_spoils_nobody_but_itself_when_it_is_refused(signed):
 @pytest.mark.parametrize("stage", Stage)
 def test_messages_of_later_rounds_are_unexpected(stage):
     # Whoever is ahead of its round did not wait for the server.
-    parties, steps, pending = at_stage(Stage.ADVERTISE, signed=True)
+    parties, steps, pending = at_stage(Stage.ADVERTISE)
     early = {
         Stage.SHARE: ShareKeys((bytes(32),) * 2, {}),
         Stage.RECEIPT: ShareReceipt(()),
@@ -358,7 +348,7 @@ def test_messages_of_later_rounds_are_unexpected(stage):
 # Anything at all.
 
 plausible = st.builds(
-    lambda signed, kind, fields: msgpack.packb([VERSION, kind, PARAMS[signed].tag, *fields]),
+    lambda signed, kind, fields: msgpack.packb([VERSION, kind, PARAMS.tag, *fields]),
     st.booleans(),
     st.sampled_from([*range(0x01, 0x07), *range(0x11, 0x17)]),
     st.lists(
@@ -375,9 +365,7 @@ plausible = st.builds(
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(
-    place=st.sampled_from(
-        [(signed, index) for signed in STEPS for index in range(len(STEPS[signed]))]
-    ),
+    place=st.sampled_from([(index) for signed in STEPS for index in range(len(STEPS))]),
     junk=st.lists(
         st.tuples(st.sampled_from([*IDS[:3], 1, 2]), st.one_of(st.binary(max_size=60), plausible)),
         max_size=6,
@@ -386,7 +374,7 @@ plausible = st.builds(
 )
 def test_whatever_three_devices_send_the_others_get_their_sum(place, junk, replayed):
     signed, index = place
-    parties = Parties(PARAMS[signed])
+    parties = Parties(PARAMS)
     said = []
     take = parties.server.receive
 
@@ -408,11 +396,10 @@ def test_whatever_three_devices_send_the_others_get_their_sum(place, junk, repla
     assert len(sums) == 2
 
 
-@signed_or_not
 @pytest.mark.parametrize("num_left", [2, 4])
-def test_complaints_are_not_judged_among_fewer_devices_than_a_session_needs(signed, num_left):
+def test_complaints_are_not_judged_among_fewer_devices_than_a_session_needs(num_left):
     """One box that does not open is half of two neighbours, and all of one."""
-    parties = Parties(make_params(5, threshold=3, min_cohort=4, signed=signed))
+    parties = Parties(make_params(5, threshold=3, min_cohort=4))
     liar, honest, *others = parties.roster
     deliveries = parties.advance(ClientState.SHARED)
     replies = {

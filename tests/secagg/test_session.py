@@ -68,7 +68,6 @@ def sessions(draw):
         min_cohort=min_cohort,
         slots=slots,
         graph_seed=draw(st.binary(min_size=32, max_size=32)),
-        signed=signed,
     )
     # Who vanishes at a stage that a slot does not have is missed at the next.
     steps = [Step(Stage.ADVERTISE), Step(Stage.SHARE), Step(Stage.RECEIPT)] + [
@@ -120,15 +119,13 @@ def test_real_and_ideal_sessions_agree():
         if not vanishing:
             assert drops == {}
             assert not aborted
-        stages = {drop.step.stage for drop in drops.values()}
-        assert params.signed or not stages & {Stage.LIST, Stage.CONFIRM}
-        kinds = ("complete" if params.is_complete else "sparse", f"signed: {params.signed}")
-        outcomes.update((kind, aborted, bool(sums), bool(drops)) for kind in kinds)
+        kind = "complete" if params.is_complete else "sparse"
+        outcomes.add((kind, aborted, bool(sums), bool(drops)))
         outcomes.update(drop.fault for drop in drops.values())
         outcomes.update(drop.step.stage for drop in drops.values())
         outcomes.update(("void", slot + 1 == len(params.slots)) for slot in void)
         outcomes.update(("void", slot, "and another sum") for slot in void if sums)
-        outcomes.update(("skipped", params.signed) for _ in skipped)
+        outcomes.update("skipped" for _ in skipped)
 
     check()
     # Otherwise all this could hold because every session drawn ends in the same way.
@@ -155,11 +152,11 @@ def test_real_and_ideal_sessions_agree():
         (Stage.UNMASK, False, (0, 32)),
     ],
 )
-def test_neighbourhoods_that_fall_below_the_threshold(stage, signed, expected, monkeypatch):
+def test_neighbourhoods_that_fall_below_the_threshold(stage, expected, monkeypatch):
     # Sparse graph, t = 2 of four who hold shares. Three lost of them isolate a device: 8 times
     # 3 of 4. Once the slot is open the lost devices' secrets are needed too, and the same 3 of 4
     # end it, whether the device in their middle is there or not.
-    params = make_params(8, degree=4, threshold=2, slots=((2, 9),), signed=signed)
+    params = make_params(8, degree=4, threshold=2, slots=((2, 9),))
     ids = make_ids(8)
     inputs = make_inputs(params, ids)
     isolated, ended = 0, 0
@@ -181,7 +178,7 @@ def test_neighbourhoods_that_fall_below_the_threshold(stage, signed, expected, m
 
 def test_a_session_ends_at_the_step_at_which_too_few_are_left(monkeypatch):
     # A device that would have vanished afterwards is not lost any more.
-    params = make_params(5, threshold=3, slots=((2, 9),), signed=True)
+    params = make_params(5, threshold=3, slots=((2, 9),))
     ids = make_ids(5)
     inputs = make_inputs(params, ids)
     vanishing = {client: Vanish(Step(Stage.CONFIRM)) for client in ids[:3]}
@@ -192,11 +189,10 @@ def test_a_session_ends_at_the_step_at_which_too_few_are_left(monkeypatch):
     assert run_real(params, inputs, vanishing, monkeypatch) == ideal
 
 
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("stage", Stage)
-def test_every_subset_that_vanishes_at_one_stage(signed, stage, monkeypatch):
+def test_every_subset_that_vanishes_at_one_stage(stage, monkeypatch):
     # Complete graph, n = 5, t = 3, smallest cohort 4: what survives decides alone.
-    params = make_params(5, threshold=3, min_cohort=4, slots=((3, 20),), signed=signed)
+    params = make_params(5, threshold=3, min_cohort=4, slots=((3, 20),))
     ids = make_ids(5)
     inputs = make_inputs(params, ids)
     everything = [gone for size in range(6) for gone in itertools.combinations(ids, size)]
@@ -268,9 +264,8 @@ def test_long_vectors_and_many_chunks():
     assert np.array_equal(result.vector, total)
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_observer_sees_every_message_once(signed):
-    params = make_params(5, signed=signed)
+def test_observer_sees_every_message_once():
+    params = make_params(5)
     watch = Watch()
     gone = {make_ids(5)[0]: Vanish(Step(Stage.MASK, 0), late=True)}
     run_session(
@@ -281,11 +276,10 @@ def test_observer_sees_every_message_once(signed):
         policy=POLICY,
         observer=watch,
     )
-    # Sent: opening, roster, boxes, and two (signed: three) for each of two slots, less those to
+    # Sent: opening, roster, boxes, and three for each of two slots, less those to
     # the lost device. Received: an answer to each, one of them late.
-    rounds = 2 if signed else 1
-    assert len(watch.sent) == 5 * 3 + (5 + 4 * rounds) + (4 + 4 * rounds)
-    assert len(watch.received) == 5 * 3 + (4 + 1 + 4 * rounds) + (4 + 4 * rounds)
+    assert len(watch.sent) == 5 * 3 + (5 + 4 * 2) + (4 + 4 * 2)
+    assert len(watch.received) == 5 * 3 + (4 + 1 + 4 * 2) + (4 + 4 * 2)
     for _, data in watch.sent + watch.received:
         assert wire.decode(data, params) is not None
 

@@ -19,7 +19,6 @@ from deltafl.secagg import (
     UsageError,
     keys,
     signing,
-    wire,
 )
 from deltafl.secagg.identity import identity
 from deltafl.secagg.messages import (
@@ -27,39 +26,19 @@ from deltafl.secagg.messages import (
     ConsistencyCheck,
     Credential,
     OpenSlot,
-    SessionOpen,
     ShareKind,
     UnmaskRequest,
 )
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.states import ClientState
 
-PARAMS = make_params(6, threshold=3, signed=True)
-SPARSE = make_params(9, degree=4, threshold=3, signed=True)
-UNSIGNED = make_params(6, threshold=3)
+PARAMS = make_params(6, threshold=3)
+SPARSE = make_params(9, degree=4, threshold=3)
 PEER = OTHERS[0]
 STRANGER = identity(b"\7" * 32)
 
 
 # Who the device itself is.
-
-
-def test_a_signed_session_needs_an_identity():
-    opening = wire.encode(SessionOpen(PARAMS), PARAMS)
-    nameless = Client(VICTIM, POLICY, SeededRandomness(bytes(32)))
-    with pytest.raises(PeerError, match="the device has no identity") as refused:
-        nameless.receive(opening)
-    assert refused.value.reason is Refusal.POLICY
-    assert nameless.state is ClientState.FAILED
-    # Without one, unsigned sessions remain; with one, both.
-    for params, credentials in (
-        (UNSIGNED, None),
-        (UNSIGNED, Parties(PARAMS).enrolment.credentials(VICTIM)),
-        (PARAMS, Parties(PARAMS).enrolment.credentials(VICTIM)),
-    ):
-        machine = Client(VICTIM, POLICY, SeededRandomness(bytes(32)), credentials)
-        keys_of_it = wire.decode(machine.receive(wire.encode(SessionOpen(params), params)), params)
-        assert (keys_of_it.credential is not None) == params.signed
 
 
 @pytest.mark.parametrize(
@@ -90,7 +69,7 @@ def test_an_advertisement_proves_session_id_and_keys():
         parties.advertisement(PEER, said.sealing_key, said.mask_keys, by=VICTIM),
         parties.advertisement(VICTIM, said.mask_keys[0], said.mask_keys),
         parties.advertisement(VICTIM, said.sealing_key, said.mask_keys[::-1]),
-        Parties(make_params(6, threshold=4, signed=True)).advertisement(
+        Parties(make_params(6, threshold=4)).advertisement(
             VICTIM, said.sealing_key, said.mask_keys
         ),
     ]
@@ -188,7 +167,7 @@ def test_without_signatures_a_server_may_play_every_neighbour():
         fresh = AdvertiseKeys(FRESH[0], tuple(FRESH[1:]))
         return replace(message, keys={**message.keys, position: fresh})
 
-    parties, data = lie(ClientState.ADVERTISED, change, params=UNSIGNED)
+    parties, data = lie(ClientState.ADVERTISED, change, params=PARAMS)
     parties.clients[VICTIM].receive(data)
     assert parties.clients[VICTIM].state is ClientState.SHARED
 
@@ -221,7 +200,7 @@ def learning(params=PARAMS, known=None):
     own = parties.enrolment.credentials(VICTIM).identity
     directory = FirstUse(known)
     parties.clients[VICTIM] = Client(
-        VICTIM, POLICY, parties.randomness[VICTIM], Credentials(own, directory)
+        VICTIM, POLICY, Credentials(own, directory), parties.randomness[VICTIM]
     )
     return parties, directory
 
@@ -347,7 +326,7 @@ def test_threshold_signatures_are_enough_and_one_less_is_too_few(num_signers):
 
 @pytest.mark.parametrize("threshold", [2, 3, 5, 6])
 def test_every_threshold_is_met_exactly(threshold):
-    params = make_params(6, threshold=threshold, signed=True)
+    params = make_params(6, threshold=threshold)
     parties, survivors = confirmed(params)
     few = parties.encode(request(parties, survivors, IDS[-threshold + 1 :]))
     refuse(parties, few, Refusal.TOO_FEW_SIGNATURES)
@@ -600,7 +579,7 @@ def split_view(threshold):
     Returns:
         How many shares of the victim's seed, and of its key, the server gets in the end.
     """
-    parties = Parties(make_params(6, threshold=threshold, signed=True))
+    parties = Parties(make_params(6, threshold=threshold))
     parties.advance(ClientState.MASKED)
     colluding, told_lost = IDS[5], [IDS[0], IDS[1], IDS[3]]
     told_survived = [VICTIM, IDS[4]]
@@ -641,7 +620,7 @@ def test_a_split_view_strips_both_masks_where_the_threshold_is_too_low():
 def test_a_list_that_nobody_else_was_told():
     """A device of an unsigned session believes it; one of a signed session asks the others."""
     without = [client for client in IDS if client != PEER]
-    parties = Parties(UNSIGNED)
+    parties = Parties(PARAMS)
     parties.advance(ClientState.MASKED)
     alone = UnmaskRequest(0, parties.members(without))
     assert parties.clients[VICTIM].receive(parties.encode(alone)) is not None
@@ -665,7 +644,7 @@ def test_an_honest_server_of_a_signed_session_is_refused_nothing(params):
 def test_devices_that_were_enrolled_elsewhere_do_not_know_each_other():
     parties = Parties(PARAMS)
     elsewhere = Enrolment(SeededRandomness(b"elsewhere".ljust(32, b"\0")))
-    machine = Client(VICTIM, POLICY, parties.randomness[VICTIM], elsewhere.credentials(VICTIM))
+    machine = Client(VICTIM, POLICY, elsewhere.credentials(VICTIM), parties.randomness[VICTIM])
     pending = parties.advance(ClientState.ADVERTISED)
     machine.receive(parties.server.start()[VICTIM])
     with pytest.raises(PeerError) as refused:

@@ -29,8 +29,8 @@ from deltafl.secagg.messages import Credential
 from deltafl.secagg.params import SlotSpec
 from deltafl.secagg.states import ServerState
 
-COMPLETE = make_params(7, threshold=3, slots=((4, 13), (3, 40)), signed=True)
-SPARSE = make_params(10, degree=6, threshold=3, slots=((4, 13), (3, 40)), signed=True)
+COMPLETE = make_params(7, threshold=3, slots=((4, 13), (3, 40)))
+SPARSE = make_params(10, degree=6, threshold=3, slots=((4, 13), (3, 40)))
 both = pytest.mark.parametrize("params", [COMPLETE, SPARSE], ids=["complete", "sparse"])
 
 # The statements.
@@ -291,4 +291,4 @@ def test_a_signed_session_needs_a_directory():
     with pytest.raises(UsageError, match="directory"):
         Server(COMPLETE, make_ids(7))
     Server(COMPLETE, make_ids(7), TrustedKeys({}))
-    Server(replace(COMPLETE, signed=False), make_ids(7))
+    Server(COMPLETE, make_ids(7))

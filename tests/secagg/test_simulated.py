@@ -225,9 +225,7 @@ class Played:
         enrolment = Enrolment(SeededRandomness(bytes(32)))
         self.server = Server(params, self.ids, enrolment, primitives)
         self.clients = {
-            i: Client(
-                ClientId(i), POLICY, randomness, enrolment.credentials_for(i, params), primitives
-            )
+            i: Client(ClientId(i), POLICY, enrolment.credentials(i), randomness, primitives)
             for i in sorted(self.ids)
         }
 
@@ -299,9 +297,7 @@ def troubled_sessions(draw):
     complete = degree is None or degree >= num_invited - 1
     kinds = st.lists(st.tuples(LENGTHS, st.booleans()), min_size=1, max_size=3)
     slots = [(*length, whole, whole and signed and complete) for length, whole in draw(kinds)]
-    params = make_params(
-        num_invited, degree=degree, threshold=2, slots=slots, signed=signed, min_cohort=2
-    )
+    params = make_params(num_invited, degree=degree, threshold=2, slots=slots, min_cohort=2)
     devices = st.sampled_from(make_ids(num_invited))
     troubles = st.builds(
         Trouble,
@@ -515,7 +511,7 @@ def examined(monkeypatch):
 
 
 def test_a_proof_is_examined_once_for_all_devices(monkeypatch):
-    params = make_params(5, slots=((4, 24, True, True), (2, 24, True, True)), signed=True)
+    params = make_params(5, slots=((4, 24, True, True), (2, 24, True, True)))
     plain = play(params, PLAIN, 0, {})
     asked = examined(monkeypatch)
     assert play(params, simulation.simulated(), 0, {}) == plain

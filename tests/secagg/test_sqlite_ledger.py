@@ -613,7 +613,7 @@ def test_a_closed_ledger_says_so(path):
 
 
 def test_a_device_whose_ledger_fails_says_nothing_and_may_try_again(path):
-    parties = Parties(make_params(6, threshold=3, signed=True))
+    parties = Parties(make_params(6, threshold=3))
     client = parties.ids[0]
     device = parties.clients[client]
     unreadable = SqliteLedger(path)

@@ -55,33 +55,17 @@ from deltafl.secagg.states import (
 )
 
 PARAMS = {
-    "unsigned": make_params(6, threshold=3),
-    "signed": make_params(6, threshold=3, signed=True),
-    "whole": make_params(6, threshold=3, slots=((4, 24, True), (3, 40))),
-    "listed": make_params(6, threshold=3, slots=((4, 24, True, True), (3, 40)), signed=True),
+    "tolerant": make_params(6, threshold=3),
+    "listed": make_params(6, threshold=3, slots=((4, 24, True, True), (3, 40))),
 }
-"""Sessions of two tolerant slots, and two whose first slot is whole. Of the latter, the signed one
-has a list of devices to agree on, and a sum that is proved."""
+"""A session of two tolerant slots, and one whose first slot is whole: it has a list of devices to
+agree on, and a sum that is proved."""
 
 KINDS = list(PARAMS)
 IDS = make_ids(6)
 VICTIM = IDS[2]
 WHOLE_AT = 0
 """The slot that is whole in sessions that have one."""
-
-SIGNED_ONLY = {
-    ConsistencyCheck,
-    ConsistencySignature,
-    SumOpening,
-    ClientState.LISTED,
-    ClientState.CONFIRMED,
-    ServerState.LIST,
-    ServerState.CONFIRM,
-}
-
-
-def is_signed(kind):
-    return PARAMS[kind].signed
 
 
 def is_whole(kind):
@@ -223,18 +207,17 @@ def check_sums(parties, *, without=None):
         assert left <= set(result.contributors)
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_tables_are_closed(signed):
+def test_tables_are_closed():
     for table, states in (
-        (SERVER_TRANSITIONS[signed], ServerState),
-        (CLIENT_TRANSITIONS[signed], ClientState),
+        (SERVER_TRANSITIONS, ServerState),
+        (CLIENT_TRANSITIONS, ClientState),
     ):
         assert set(table) == set(states)
         for transitions in table.values():
             assert set(transitions.values()) <= set(states)
     for final in (ServerState.DONE, ServerState.ABORTED):
-        assert SERVER_TRANSITIONS[signed][final] == {}
-    assert CLIENT_TRANSITIONS[signed][ClientState.FAILED] == {}
+        assert SERVER_TRANSITIONS[final] == {}
+    assert CLIENT_TRANSITIONS[ClientState.FAILED] == {}
 
 
 def reachable(table, start):
@@ -248,17 +231,15 @@ def reachable(table, start):
     return found
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_every_state_is_reachable_and_confirmations_in_signed_sessions_only(signed):
-    never = set() if signed else SIGNED_ONLY
-    servers = reachable(SERVER_TRANSITIONS[signed], ServerState.ADVERTISE)
-    clients = reachable(CLIENT_TRANSITIONS[signed], ClientState.IDLE)
+def test_every_state_is_reachable_and_confirmations_in_signed_sessions_only():
+    never = set()
+    servers = reachable(SERVER_TRANSITIONS, ServerState.ADVERTISE)
+    clients = reachable(CLIENT_TRANSITIONS, ClientState.IDLE)
     assert servers == set(ServerState) - never
     assert clients == set(ClientState) - never
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_every_message_has_its_one_place(signed):
+def test_every_message_has_its_one_place():
     """One each, but for lists of devices, and for the opening of a slot that they come before."""
 
     def places(table):
@@ -291,39 +272,37 @@ def test_every_message_has_its_one_place(signed):
         UnmaskRequest: [c.MASKED],
         Close: [state for state in c if state not in (c.LISTED, c.CONFIRMED, c.FAILED)],
     }
-    if signed:
-        collects |= {
-            ListSlotCall: [s.READY],
-            ConsistencySignature: [s.LIST, s.CONFIRM],
-            EndSlot: [s.LIST, s.MASK, s.UNMASK],
-            EndLastSlot: [s.LIST, s.MASK, s.UNMASK],
-            Abort: [s.ADVERTISE, s.SHARE, s.READY, s.MASK, s.CONFIRM, s.UNMASK],
-            CloseRound: [s.ADVERTISE, s.SHARE, s.RECEIPT, s.LIST, s.MASK, s.CONFIRM],
-        }
-        takes |= {
-            OpenSlot: [c.READY, c.LISTED],
-            SumOpening: [c.READY],
-            ConsistencyCheck: [c.READY, c.MASKED],
-            UnmaskRequest: [c.CONFIRMED],
-            Close: [state for state in c if state is not c.FAILED],
-        }
-    never = set() if signed else SIGNED_ONLY
+    collects |= {
+        ListSlotCall: [s.READY],
+        ConsistencySignature: [s.LIST, s.CONFIRM],
+        EndSlot: [s.LIST, s.MASK, s.UNMASK],
+        EndLastSlot: [s.LIST, s.MASK, s.UNMASK],
+        Abort: [s.ADVERTISE, s.SHARE, s.READY, s.MASK, s.CONFIRM, s.UNMASK],
+        CloseRound: [s.ADVERTISE, s.SHARE, s.RECEIPT, s.LIST, s.MASK, s.CONFIRM],
+    }
+    takes |= {
+        OpenSlot: [c.READY, c.LISTED],
+        SumOpening: [c.READY],
+        ConsistencyCheck: [c.READY, c.MASKED],
+        UnmaskRequest: [c.CONFIRMED],
+        Close: [state for state in c if state is not c.FAILED],
+    }
+    never = set()
     assert {*collects, *takes} >= {*Message.__args__} - never
-    assert places(SERVER_TRANSITIONS[signed]) == collects
-    assert places(CLIENT_TRANSITIONS[signed]) == takes
+    assert places(SERVER_TRANSITIONS) == collects
+    assert places(CLIENT_TRANSITIONS) == takes
 
 
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("tables", [SERVER_TRANSITIONS, CLIENT_TRANSITIONS])
-def test_what_the_table_has_not_is_refused(signed, tables):
+def test_what_the_table_has_not_is_refused(tables):
     every = {event for transitions in tables[True].values() for event in transitions}
-    for state, transitions in tables[signed].items():
+    for state, transitions in tables.items():
         for event in every:
             if event in transitions:
-                assert follow(tables[signed], state, event) is transitions[event]
+                assert follow(tables, state, event) is transitions[event]
             else:
                 with pytest.raises(UsageError, match=f"^{event.__name__} in state {state}$"):
-                    follow(tables[signed], state, event)
+                    follow(tables, state, event)
 
 
 def test_what_the_end_of_a_round_is():
@@ -357,9 +336,9 @@ def entries(table):
     }
 
 
-def leave_at(state, signed):
+def leave_at(state):
     """A session whose devices are all silent from a state of the server on; it is aborted."""
-    parties = Parties(PARAMS["signed" if signed else "unsigned"])
+    parties = Parties()
     for _ in parties.steps():
         if parties.server.state is state:
             break
@@ -374,48 +353,43 @@ def lose_one(parties, outgoing):
     return parties.collect(replies)
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_the_server_takes_every_transition_of_its_table_and_no_other(signed, monkeypatch):
+def test_the_server_takes_every_transition_of_its_table_and_no_other(monkeypatch):
     found = taken(monkeypatch, server)
     for kind in KINDS:
-        if is_signed(kind) == signed:
-            for _ in Parties(PARAMS[kind]).steps():  # both slots are summed
-                pass
+        for _ in Parties(PARAMS[kind]).steps():  # both slots are summed
+            pass
     for slots in ([(2, 8, True)] * 2, [(2, 8, True)]):
         for at_list in (False, True):
-            whole = Parties(make_params(6, slots=slots, signed=signed))
+            whole = Parties(make_params(6, slots=slots))
             pending = whole.advance(ClientState.READY)
-            if signed and not at_list:
+            if not at_list:
                 pending = whole.exchange(pending)
             assert lose_one(whole, pending) == {}  # the slot is lost
-    both = Parties(make_params(6, slots=[(2, 8, True)] * 2, signed=signed))
+    both = Parties(make_params(6, slots=[(2, 8, True)] * 2))
     for _ in both.steps():
         pass
     for state in (ServerState.ADVERTISE, ServerState.SHARE, ServerState.MASK, ServerState.UNMASK):
-        leave_at(state, signed)
-    if signed:
-        leave_at(ServerState.CONFIRM, signed)
-    unheard = Parties(PARAMS["signed" if signed else "unsigned"])
+        leave_at(state)
+    leave_at(ServerState.CONFIRM)
+    unheard = Parties()
     unheard.deliver(unheard.advance(ClientState.SHARED))
     unheard.server.close_round()  # no receipt has come
     with pytest.raises(SessionAborted):
         unheard.server.open_slot(0, BINDING)
-    assert found == entries(SERVER_TRANSITIONS[signed])
+    assert found == entries(SERVER_TRANSITIONS)
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_a_device_takes_every_transition_of_its_table_and_no_other(signed, monkeypatch):
+def test_a_device_takes_every_transition_of_its_table_and_no_other(monkeypatch):
     found = taken(monkeypatch, client)
     for kind in KINDS:
-        if is_signed(kind) == signed:
-            for name in CLIENT_STATES[kind]:
-                for message in accepted(kind, name):
-                    parties, _ = advance(kind, name)
-                    data = parties.encode(fresh_messages(kind, name)[message])
-                    parties.clients[VICTIM].receive(data)
+        for name in CLIENT_STATES[kind]:
+            for message in accepted(kind, name):
                 parties, _ = advance(kind, name)
-                parties.clients[VICTIM].close()
-    assert found == entries(CLIENT_TRANSITIONS[signed])
+                data = parties.encode(fresh_messages(kind, name)[message])
+                parties.clients[VICTIM].receive(data)
+            parties, _ = advance(kind, name)
+            parties.clients[VICTIM].close()
+    assert found == entries(CLIENT_TRANSITIONS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -425,14 +399,13 @@ def test_the_steps_of_a_session_are_those_of_the_table(kind):
     collected = collected_at(kind)
     assert [step_of(message, kind) for message in messages] == list(collected.values())
     for index, message in zip(collected, messages, strict=True):
-        assert type(message) in SERVER_TRANSITIONS[is_signed(kind)][record(kind).states[index]]
+        assert type(message) in SERVER_TRANSITIONS[record(kind).states[index]]
 
 
 def test_how_many_messages_a_session_takes():
     """Three of each device to set up; then, for each slot, one or two more, or two or three."""
     assert {kind: len(said_by(kind, VICTIM)) for kind in KINDS} == {
         "unsigned": 3 + 2 + 2,
-        "signed": 3 + 3 + 3,
         "whole": 3 + 1 + 2,
         "listed": 3 + 2 + 3,
     }
@@ -480,7 +453,7 @@ def test_device_messages_in_every_server_state(kind, index, name):
     assert parties.server.state is state
     early = now is not None and step_of(message, kind).order > now.order
     if now is not None and step_of(message, kind) == now:
-        assert type(message) in SERVER_TRANSITIONS[is_signed(kind)][state]
+        assert type(message) in SERVER_TRANSITIONS[state]
     dropped = {VICTIM: (Fault.UNEXPECTED, now)} if early else {}
     assert {c: (d.fault, d.step) for c, d in parties.server.drops.items()} == dropped
     parties.finish(dropped=bool(dropped))
@@ -544,12 +517,7 @@ AGAIN = "ready again"
 
 CLIENT_STATES = {
     kind: [
-        *(
-            state
-            for state in ClientState
-            if is_signed(kind) or state not in SIGNED_ONLY
-            if is_whole(kind) or state is not ClientState.LISTED
-        ),
+        *(state for state in ClientState if is_whole(kind) or state is not ClientState.LISTED),
         AGAIN,
     ]
     for kind in KINDS
@@ -636,7 +604,7 @@ def fresh_messages(kind, name):
 
 def accepted(kind, name):
     """The messages that a device takes in a state of a session."""
-    unmasks = {ConsistencyCheck} if is_signed(kind) else {UnmaskRequest}
+    unmasks = {ConsistencyCheck}
     return {
         ClientState.IDLE: {SessionOpen},
         ClientState.ADVERTISED: {RosterMessage},
@@ -679,7 +647,7 @@ def test_messages_in_every_client_state(kind, name, message):
             machine.receive(data)
     elif message in accepted(kind, name):
         reply = machine.receive(data)
-        assert machine.state is CLIENT_TRANSITIONS[is_signed(kind)][state][message]
+        assert machine.state is CLIENT_TRANSITIONS[state][message]
         assert (reply is None) == (message in (OpenSlot, SumOpening))
         return
     else:
@@ -692,7 +660,7 @@ def test_messages_in_every_client_state(kind, name, message):
 @pytest.mark.parametrize(("kind", "name"), IN_EVERY_STATE)
 def test_a_second_opening_changes_nothing_or_ends_the_session(kind, name):
     """Neither under its own tag nor under the session's can a server lower what was agreed."""
-    weaker = make_params(6, threshold=2, min_cohort=2, signed=False)
+    weaker = make_params(6, threshold=2, min_cohort=2)
     own_tag = wire.encode(SessionOpen(weaker), weaker)
     assert wire.decode_open(own_tag).params == weaker
     for data in (own_tag, wire.encode(SessionOpen(weaker), PARAMS[kind])):
@@ -779,9 +747,8 @@ def test_server_misuse_changes_nothing(kind, index):
     check_sums(parties)
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_a_slot_may_be_skipped_but_not_opened_afterwards(signed):
-    parties = Parties(make_params(6, slots=((2, 8),) * 3, signed=signed))
+def test_a_slot_may_be_skipped_but_not_opened_afterwards():
+    parties = Parties(make_params(6, slots=((2, 8),) * 3))
     parties.exchange(parties.advance(ClientState.SHARED))
     result = parties.run_slot(1)
     assert result.vector.tolist() == plain_sum(parties.params, 1, parties.inputs, parties.ids)

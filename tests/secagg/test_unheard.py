@@ -17,8 +17,8 @@ from deltafl.secagg.messages import ConsistencyCheck, OpenSlot, ShareReceipt, Un
 from deltafl.secagg.states import ClientState
 
 COMPLETE = make_params(6, threshold=3, min_cohort=4)
-SIGNED = replace(COMPLETE, signed=True)
-SPARSE = make_params(9, degree=4, threshold=3, signed=True)
+SIGNED = COMPLETE
+SPARSE = make_params(9, degree=4, threshold=3)
 SPARSE_VICTIM = Parties(SPARSE).ids[4]
 
 in_both = pytest.mark.parametrize("params", [COMPLETE, SIGNED], ids=["unsigned", "signed"])
@@ -58,7 +58,7 @@ def told_at(stage, params, unheard, lost, victim=VICTIM):
         return parties, parties.encode(OpenSlot(0, members))
     parties.answer(victim, parties.encode(OpenSlot(0, without(parties))))
     assert machine.state is ClientState.MASKED
-    kind = ConsistencyCheck if params.signed else UnmaskRequest
+    kind = ConsistencyCheck
     return parties, parties.encode(kind(0, members))
 
 
@@ -68,7 +68,6 @@ at_each_stage = pytest.mark.parametrize("stage", ["opening", "survivors"])
 # The smallest cohort.
 
 
-@in_both
 def test_as_many_boxes_as_make_a_cohort_must_open(params):
     """With its own, four of six: 5 − 2 + 1 are enough for min_cohort = 4, 5 − 3 + 1 are not."""
     assert ready(params, OTHERS[:2]).clients[VICTIM].state is ClientState.READY
@@ -76,7 +75,6 @@ def test_as_many_boxes_as_make_a_cohort_must_open(params):
     refuse(parties, data, Refusal.COHORT_TOO_SMALL, match="3 devices are left, fewer than 4")
 
 
-@in_both
 @at_each_stage
 @pytest.mark.parametrize(
     ("unheard", "lost", "enough"),
@@ -115,9 +113,8 @@ def near_the_sparse_victim():
 NEAR = near_the_sparse_victim()
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_threshold_many_neighbours_must_be_heard_on_a_sparse_graph(signed):
-    params = replace(SPARSE, signed=signed)
+def test_threshold_many_neighbours_must_be_heard_on_a_sparse_graph():
+    params = SPARSE
     assert len(NEAR) == SPARSE.threshold + 1
     machine = ready(params, NEAR[:1], SPARSE_VICTIM).clients[SPARSE_VICTIM]
     assert machine.state is ClientState.READY
@@ -126,11 +123,10 @@ def test_threshold_many_neighbours_must_be_heard_on_a_sparse_graph(signed):
     refuse(parties, data, Refusal.TOO_FEW_NEIGHBOURS, SPARSE_VICTIM, left)
 
 
-@pytest.mark.parametrize("signed", [False, True])
 @at_each_stage
 @pytest.mark.parametrize(("lost", "enough"), [([], True), (NEAR[:1], True), (NEAR[1:2], False)])
-def test_an_unheard_neighbour_holds_no_shares(signed, stage, lost, enough):
-    params = replace(SPARSE, signed=signed)
+def test_an_unheard_neighbour_holds_no_shares(stage, lost, enough):
+    params = SPARSE
     parties, data = told_at(stage, params, NEAR[:1], lost, SPARSE_VICTIM)
     if enough:
         parties.clients[SPARSE_VICTIM].receive(data)
@@ -194,8 +190,8 @@ def test_threshold_many_heard_neighbours_must_have_signed_on_a_sparse_graph():
 # What an honest server makes of it.
 
 HONEST = {
-    "complete": make_params(7, threshold=3, signed=True),
-    "sparse": make_params(10, degree=6, threshold=3, signed=True),
+    "complete": make_params(7, threshold=3),
+    "sparse": make_params(10, degree=6, threshold=3),
 }
 
 

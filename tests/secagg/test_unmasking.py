@@ -534,12 +534,11 @@ def holders_of(params, position):
 
 def at_unmasking(params, vanished=()):
     """At the unmasking of slot 0, into which the vanished sent nothing: the honest answers."""
-    index = index_of(Stage.MASK, params.signed)
+    index = index_of(Stage.MASK)
     parties, _, pending = at_step(index, params)
     left = {client: data for client, data in pending.items() if client not in vanished}
     pending = parties.exchange(left)
-    if params.signed:
-        pending = parties.exchange(pending)
+    pending = parties.exchange(pending)
     return parties, parties.deliver(pending)
 
 
@@ -654,9 +653,8 @@ def test_session_goes_on_without_the_liar(params):
     assert [set(result.contributors) for result in sums] == [set(parties.roster), honest]
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_wrong_share_where_none_can_be_spared_ends_the_session(signed):
-    parties, replies = at_unmasking(make_params(5, threshold=5, signed=signed))
+def test_wrong_share_where_none_can_be_spared_ends_the_session():
+    parties, replies = at_unmasking(make_params(5, threshold=5))
     liar = parties.ids[0]
     replies[liar] = lying(parties, replies[liar], {2})
     with pytest.raises(SessionAborted, match="do not fit together"):
@@ -696,15 +694,13 @@ def test_other_shares_than_were_asked_for_drop_their_sender(params, change):
     assert parties.server.take_sum().vector.tolist() == expected
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_shares_of_a_device_that_was_not_in_the_slot_are_refused(signed):
-    params = replace(COMPLETE, signed=signed)
-    parties, _, pending = at_step(index_of(Stage.MASK, signed), params)
+def test_shares_of_a_device_that_was_not_in_the_slot_are_refused():
+    params = COMPLETE
+    parties, _, pending = at_step(index_of(Stage.MASK), params)
     gone, faulty, *_ = parties.ids
     parties.finish_slot(parties.exchange({c: d for c, d in pending.items() if c != gone}))
     pending = parties.exchange(parties.server.open_slot(1, BINDING))
-    if signed:
-        pending = parties.exchange(pending)
+    pending = parties.exchange(pending)
     replies = parties.deliver(pending)
 
     def add_one(message):
@@ -805,7 +801,7 @@ def test_wrong_shares_for_a_few_do_not_cost_the_sum(params, num_victims):
     victims = [p for p in holders_of(params, 5) if p != 5][:num_victims]
     attacker = device_at(params, 5)
     parties = MaliciousClients(params, {(attacker, Stage.SHARE): deal_wrong_shares(victims)})
-    list(itertools.islice(parties.steps(), index_of(Stage.MASK, params.signed, 1)))
+    list(itertools.islice(parties.steps(), index_of(Stage.MASK, 1)))
     check_sums(parties)
     assert set(parties.sums[0].contributors) == set(parties.roster)
 
@@ -868,18 +864,14 @@ MISCHIEF = {
 @settings(max_examples=40)
 @given(
     params=st.sampled_from([COMPLETE, SPARSE]),
-    signed=st.booleans(),
     attackers=st.dictionaries(
         st.integers(0, 8), st.sampled_from(sorted(MISCHIEF)), min_size=1, max_size=RADIUS
     ),
 )
-def test_whatever_a_few_do_the_others_get_their_sums_and_no_blame(params, signed, attackers):
-    params = replace(params, signed=signed)
+def test_whatever_a_few_do_the_others_get_their_sums_and_no_blame(params, attackers):
     changes = {}
     for position, (stage, name) in attackers.items():
-        only_signed = stage is Stage.CONFIRM or name in ("signs badly", "is somebody else")
-        if signed or not only_signed:
-            changes[device_at(params, position), stage] = MISCHIEF[stage, name]
+        changes[device_at(params, position), stage] = MISCHIEF[stage, name]
     parties = MaliciousClients(params, changes)
     guilty = {client for client, _ in changes}
     told = {name for _, name in attackers.values()}
@@ -901,14 +893,12 @@ def test_whatever_a_few_do_the_others_get_their_sums_and_no_blame(params, signed
 @settings(max_examples=25)
 @given(
     params=st.sampled_from([COMPLETE, SPARSE]),
-    signed=st.booleans(),
     liars=st.dictionaries(
         st.integers(0, 13), st.integers(1, shamir.PRIME - 1), min_size=1, max_size=6
     ),
     whose=st.one_of(st.none(), st.sets(st.integers(0, 8), min_size=1)),
 )
-def test_any_number_of_liars_spoil_no_sum_and_no_name(params, signed, liars, whose):
-    params = replace(params, signed=signed)
+def test_any_number_of_liars_spoil_no_sum_and_no_name(params, liars, whose):
     liars = {p: e for p, e in liars.items() if p < params.num_invited}
     changes = {
         (device_at(params, p), Stage.UNMASK): lie_about(whose, error=error)

@@ -44,8 +44,8 @@ every_silence = pytest.mark.parametrize(
 """How a device comes to be missing."""
 
 
-def params_of(*slots, signed=False, num_invited=6, **options):
-    return make_params(num_invited, slots=slots, signed=signed, **{"threshold": 3, **options})
+def params_of(*slots, num_invited=6, **options):
+    return make_params(num_invited, slots=slots, **{"threshold": 3, **options})
 
 
 def lost(*clients):
@@ -87,12 +87,10 @@ def agreed(params, members=IDS):
     if not params.slots[0].whole:
         replies = parties.deliver(parties.server.open_slot(0, BINDING))
         parties.finish_slot(parties.collect({c: replies[c] for c in members}))
-    elif params.signed:
+    else:
         chosen = parties.members(members)
         parties.clients[VICTIM].receive(parties.encode(ConsistencyCheck(0, chosen)))
         parties.answer(VICTIM, opened(parties, members, 0, signatures_of(parties, members, chosen)))
-    else:
-        parties.answer(VICTIM, opened(parties, members))
     assert parties.clients[VICTIM].state is ClientState.READY
     return parties
 
@@ -105,8 +103,8 @@ def opened(parties, members, slot=0, signatures=None):
     return parties.encode(OpenSlot(slot, parties.members(members), signatures or {}))
 
 
-def test_a_signed_session_has_no_whole_slot_on_whose_members_nobody_agreed():
-    params = params_of(WHOLE, WHOLE, signed=True)
+def test_there_is_no_whole_slot_on_whose_members_nobody_agreed():
+    params = params_of(WHOLE, WHOLE)
     for slot in range(2):
         parties = ready(params)
         everybody = parties.members(IDS)
@@ -117,33 +115,20 @@ def test_a_signed_session_has_no_whole_slot_on_whose_members_nobody_agreed():
 
 @pytest.mark.parametrize("members", [IDS, lost(OTHERS[0]), [VICTIM, *OTHERS[:2]]])
 def test_a_first_list_is_agreed_on_by_threshold_many(members):
-    parties = listed(params_of(WHOLE, signed=True), members)
+    parties = listed(params_of(WHOLE), members)
     chosen = parties.members(members)
     signatures = signatures_of(parties, members[:3], chosen)
     parties.clients[VICTIM].receive(opened(parties, members, 0, signatures))
     assert parties.clients[VICTIM].state is ClientState.OPENED
 
 
-def test_an_unsigned_session_agrees_on_whom_it_first_opens_a_whole_slot_with():
-    parties = ready(params_of(WHOLE, WHOLE))
-    parties.answer(VICTIM, opened(parties, lost(OTHERS[0])))
-    assert parties.clients[VICTIM].state is ClientState.READY
-    for members in (IDS, lost(*OTHERS[:2])):
-        parties = agreed(params_of(WHOLE, WHOLE), lost(OTHERS[0]))
-        refuse(parties, opened(parties, members, 1), Refusal.NOT_AGREED)
-    parties = agreed(params_of(WHOLE, WHOLE), lost(OTHERS[0]))
-    parties.clients[VICTIM].receive(opened(parties, lost(OTHERS[0]), 1))
-    assert parties.clients[VICTIM].state is ClientState.OPENED
-
-
-@in_both
 @pytest.mark.parametrize("first", [PLAIN, WHOLE], ids=["tolerant", "whole"])
 @pytest.mark.parametrize(
     "members", [IDS, lost(*OTHERS[:2]), lost(OTHERS[1])], ids=["more", "fewer", "others"]
 )
-def test_later_whole_slots_are_over_those_that_were_agreed_on_last(signed, first, members):
+def test_later_whole_slots_are_over_those_that_were_agreed_on_last(first, members):
     """Those that were there to the end of the last tolerant slot, or of the last list."""
-    left, params = lost(OTHERS[0]), params_of(first, WHOLE, signed=signed)
+    left, params = lost(OTHERS[0]), params_of(first, WHOLE)
     refuse(parties := agreed(params, left), opened(parties, members, 1), Refusal.NOT_AGREED)
     # Control: exactly those.
     parties = agreed(params, left)
@@ -156,19 +141,17 @@ def through_a_tolerant_slot(parties, slot, left):
     machine, survivors = parties.clients[VICTIM], parties.members(left)
     parties.answer(VICTIM, opened(parties, left, slot))
     signatures = {}
-    if parties.params.signed:
-        machine.receive(parties.encode(ConsistencyCheck(slot, survivors)))
-        signatures = {
-            parties.position(c): parties.sign_survivors(c, survivors, slot=slot) for c in left
-        }
+    machine.receive(parties.encode(ConsistencyCheck(slot, survivors)))
+    signatures = {
+        parties.position(c): parties.sign_survivors(c, survivors, slot=slot) for c in left
+    }
     machine.receive(parties.encode(UnmaskRequest(slot, survivors, signatures)))
     assert machine.state is ClientState.READY
 
 
-@in_both
-def test_an_agreement_holds_till_the_next_tolerant_slot(signed):
+def test_an_agreement_holds_till_the_next_tolerant_slot():
     """A whole slot that lost a device leaves the list as it was."""
-    params, left = params_of(WHOLE, WHOLE, PLAIN, WHOLE, signed=signed), lost(OTHERS[0])
+    params, left = params_of(WHOLE, WHOLE, PLAIN, WHOLE), lost(OTHERS[0])
     refuse(parties := agreed(params), opened(parties, left, 1), Refusal.NOT_AGREED)
     parties = agreed(params)
     through_a_tolerant_slot(parties, 2, left)
@@ -182,20 +165,20 @@ def test_an_agreement_holds_till_the_next_tolerant_slot(signed):
 @pytest.mark.parametrize("shown", [lost(OTHERS[0]), lost(OTHERS[1], OTHERS[2])])
 def test_another_list_than_the_one_that_was_signed(shown):
     """A server that splits the devices: each part agrees on its own list."""
-    parties = listed(params_of(WHOLE, signed=True))
+    parties = listed(params_of(WHOLE))
     signatures = signatures_of(parties, shown, parties.members(shown))
     data = opened(parties, shown, 0, signatures)
     refuse(parties, data, Refusal.INCONSISTENT_SURVIVORS)
 
 
 def test_a_list_of_more_devices_than_were_signed_for():
-    parties = listed(params_of(WHOLE, signed=True), lost(OTHERS[0]))
+    parties = listed(params_of(WHOLE), lost(OTHERS[0]))
     data = opened(parties, IDS, 0, signatures_of(parties, IDS, parties.members(IDS)))
     refuse(parties, data, Refusal.INCONSISTENT_SURVIVORS)
 
 
 def test_a_list_is_of_one_slot():
-    parties = listed(params_of(WHOLE, WHOLE, signed=True))
+    parties = listed(params_of(WHOLE, WHOLE))
     everybody = parties.members(IDS)
     data = opened(parties, IDS, 1, signatures_of(parties, IDS, everybody, slot=1))
     refuse(parties, data, Refusal.NOT_AGREED)
@@ -203,7 +186,7 @@ def test_a_list_is_of_one_slot():
 
 @pytest.mark.parametrize(("slot", "members"), [(0, lost(OTHERS[0])), (1, IDS), (1, OTHERS)])
 def test_a_second_list_before_the_first_is_agreed_on(slot, members):
-    parties = listed(params_of(WHOLE, WHOLE, signed=True))
+    parties = listed(params_of(WHOLE, WHOLE))
     data = parties.encode(ConsistencyCheck(slot, parties.members(members)))
     refuse(parties, data, Refusal.INCONSISTENT_SURVIVORS)
 
@@ -211,16 +194,16 @@ def test_a_second_list_before_the_first_is_agreed_on(slot, members):
 @pytest.mark.parametrize("first", [PLAIN, WHOLE], ids=["tolerant", "whole"])
 @pytest.mark.parametrize("members", [lost(OTHERS[0]), lost(*OTHERS[:2])])
 def test_a_second_list_once_there_was_one(first, members):
-    parties = agreed(params_of(first, WHOLE, signed=True), lost(OTHERS[0]))
+    parties = agreed(params_of(first, WHOLE), lost(OTHERS[0]))
     data = parties.encode(ConsistencyCheck(1, parties.members(members)))
     refuse(parties, data, Refusal.INCONSISTENT_SURVIVORS)
 
 
 def test_lists_are_of_whole_slots_that_are_still_to_come():
-    parties = ready(params_of(PLAIN, WHOLE, signed=True))
+    parties = ready(params_of(PLAIN, WHOLE))
     data = parties.encode(ConsistencyCheck(0, parties.members(IDS)))
     refuse(parties, data, Refusal.OUT_OF_ORDER)
-    parties = agreed(params_of(WHOLE, WHOLE, signed=True))
+    parties = agreed(params_of(WHOLE, WHOLE))
     data = parties.encode(ConsistencyCheck(0, parties.members(lost(OTHERS[0]))))
     refuse(parties, data, Refusal.OUT_OF_ORDER)
 
@@ -233,13 +216,13 @@ def test_lists_are_of_whole_slots_that_are_still_to_come():
     ],
 )
 def test_a_list_is_a_cohort(members, reason):
-    parties = ready(params_of(WHOLE, signed=True))
+    parties = ready(params_of(WHOLE))
     data = parties.encode(ConsistencyCheck(0, parties.members(members)))
     refuse(parties, data, reason)
 
 
 def test_a_list_that_brings_a_lost_device_back():
-    params = params_of(WHOLE, signed=True)
+    params = params_of(WHOLE)
     parties = Parties(params)
     delivery = parties.decode(parties.advance(ClientState.SHARED)[VICTIM])
     members = parties.members(lost(OTHERS[0]))
@@ -279,27 +262,27 @@ WRONG_SIGNATURES = {
 
 @pytest.mark.parametrize("wrong", WRONG_SIGNATURES)
 def test_wrong_signatures_of_a_list(wrong):
-    parties = listed(params_of(WHOLE, WHOLE, signed=True))
+    parties = listed(params_of(WHOLE, WHOLE))
     signatures = with_the_last_wrong(WRONG_SIGNATURES[wrong])(parties)
     refuse(parties, opened(parties, IDS, 0, signatures), Refusal.BAD_SIGNATURE)
 
 
 @pytest.mark.parametrize("signers", [[], IDS[:1], IDS[:2], IDS[4:]])
 def test_too_few_signatures_of_a_list(signers):
-    parties = listed(params_of(WHOLE, signed=True))
+    parties = listed(params_of(WHOLE))
     signatures = signatures_of(parties, signers, parties.members(IDS))
     refuse(parties, opened(parties, IDS, 0, signatures), Refusal.TOO_FEW_SIGNATURES)
 
 
 def test_a_signature_of_somebody_outside_the_list():
     members = lost(OTHERS[0])
-    parties = listed(params_of(WHOLE, signed=True), members)
+    parties = listed(params_of(WHOLE), members)
     signatures = signatures_of(parties, IDS, parties.members(members))
     refuse(parties, opened(parties, members, 0, signatures), Refusal.UNKNOWN_NEIGHBOUR)
 
 
 def test_a_signature_of_a_device_far_away():
-    params = params_of(WHOLE, signed=True, num_invited=9, **SPARSE)
+    params = params_of(WHOLE, num_invited=9, **SPARSE)
     parties = Parties(params)
     parties.deliver(parties.advance(ClientState.READY))
     victim = parties.ids[4]
@@ -314,21 +297,21 @@ def test_a_signature_of_a_device_far_away():
 
 @pytest.mark.parametrize("first", [PLAIN, WHOLE], ids=["tolerant", "whole"])
 def test_signatures_with_a_whole_slot_that_needs_none(first):
-    parties = agreed(params_of(first, WHOLE, signed=True))
+    parties = agreed(params_of(first, WHOLE))
     everybody = parties.members(IDS)
     signatures = signatures_of(parties, IDS, everybody, slot=1)
     refuse(parties, opened(parties, IDS, 1, signatures), Refusal.MALFORMED)
 
 
 def test_signatures_with_a_tolerant_slot():
-    parties = ready(params_of(PLAIN, signed=True))
+    parties = ready(params_of(PLAIN))
     signatures = signatures_of(parties, IDS, parties.members(IDS))
     refuse(parties, opened(parties, IDS, 0, signatures), Refusal.MALFORMED)
 
 
 def test_a_tolerant_slot_may_come_in_the_place_of_the_one_that_was_listed():
     """Whoever signed the list of a slot takes part in it with that list or not at all."""
-    params = params_of(WHOLE, PLAIN, WHOLE, signed=True)
+    params = params_of(WHOLE, PLAIN, WHOLE)
 
     def skipped():
         parties = listed(params, IDS, slot=2)
@@ -374,10 +357,9 @@ def difference(parties, vectors, slot=0):
     return total
 
 
-@in_both
 @pytest.mark.parametrize("graph", [{}, {"degree": 4, "num_invited": 6}], ids=["complete", "sparse"])
-def test_all_vectors_are_the_sum_and_fewer_are_noise(signed, graph):
-    params = params_of(WIDE, signed=signed, **{"num_invited": 5, **graph})
+def test_all_vectors_are_the_sum_and_fewer_are_noise(graph):
+    params = params_of(WIDE, **{"num_invited": 5, **graph})
     parties = ready(params)
     vectors = masked_vectors(parties)
     for size in range(1, len(vectors)):
@@ -420,11 +402,10 @@ FROM_ELSEWHERE = {
 }
 
 
-@in_both
 @pytest.mark.parametrize("where", FROM_ELSEWHERE)
-def test_a_vector_from_elsewhere_does_not_complete_a_sum(signed, where):
+def test_a_vector_from_elsewhere_does_not_complete_a_sum(where):
     """The devices draw the same keys there, so nothing but what masks are bound to differs."""
-    params = params_of(WIDE, WIDE, signed=signed, num_invited=5)
+    params = params_of(WIDE, WIDE, num_invited=5)
     parties = ready(params)
     parties.inputs = dict.fromkeys(parties.ids, [ring.zeros(LENGTH, 16)] * 2)
     vectors = masked_vectors(parties)
@@ -433,10 +414,9 @@ def test_a_vector_from_elsewhere_does_not_complete_a_sum(signed, where):
     assert looks_uniform(difference(parties, vectors))
 
 
-@in_both
-def test_keys_that_are_drawn_again_give_other_masks_in_another_session(signed):
+def test_keys_that_are_drawn_again_give_other_masks_in_another_session():
     """As from randomness that starts anew: of two vectors of zeros, the difference is no zeros."""
-    params = params_of(WIDE, signed=signed, num_invited=5)
+    params = params_of(WIDE, num_invited=5)
     sessions = [ready(p) for p in (params, params, replace(params, context=b"\1" * 32))]
     for parties in sessions:
         parties.inputs = {client: [ring.zeros(LENGTH, 16)] for client in parties.ids}
@@ -465,10 +445,9 @@ def masks_of(parties, client, own, public_keys, slot=0):
     return total
 
 
-@in_both
-def test_a_rebuilt_mask_key_takes_no_mask_off_a_whole_slot(signed):
+def test_a_rebuilt_mask_key_takes_no_mask_off_a_whole_slot():
     """A device that is lost in the update: what is rebuilt of it is of that slot alone."""
-    params = params_of(WIDE, (LENGTH, 16), signed=signed, num_invited=5)
+    params = params_of(WIDE, (LENGTH, 16), num_invited=5)
     parties = ready(params)
     victim, *others = parties.ids
     vectors = masked_vectors(parties)
@@ -500,10 +479,9 @@ def test_a_rebuilt_mask_key_takes_no_mask_off_a_whole_slot(signed):
 # What is shared of a whole slot: nothing.
 
 
-@in_both
-def test_a_session_of_whole_slots_shares_no_secret(signed):
+def test_a_session_of_whole_slots_shares_no_secret():
     """A device draws its sealing key, and a nonce for each of its boxes, which are empty."""
-    parties = Parties(params_of(WHOLE, (3, 40, True), signed=signed))
+    parties = Parties(params_of(WHOLE, (3, 40, True)))
     for pending in parties.steps():
         for client in pending:
             assert parties.clients[client]._seeds == []
@@ -520,9 +498,8 @@ def test_a_session_of_whole_slots_shares_no_secret(signed):
     ("slots", "num_tolerant"),
     [((WHOLE,), 0), ((PLAIN,), 1), ((WHOLE, PLAIN), 1), ((WHOLE, PLAIN, WHOLE, PLAIN), 2)],
 )
-@in_both
-def test_messages_of_the_set_up_have_room_for_tolerant_slots_only(signed, slots, num_tolerant):
-    parties = Parties(params_of(*slots, signed=signed))
+def test_messages_of_the_set_up_have_room_for_tolerant_slots_only(slots, num_tolerant):
+    parties = Parties(params_of(*slots))
     said = parties.deliver(parties.server.start())
     assert all(len(parties.decode(d).mask_keys) == num_tolerant for d in said.values())
     said = parties.deliver(parties.collect(said))
@@ -541,10 +518,9 @@ def test_messages_of_the_set_up_have_room_for_tolerant_slots_only(signed, slots,
         ), spec
 
 
-@in_both
-def test_a_device_says_one_thing_in_a_whole_slot(signed):
+def test_a_device_says_one_thing_in_a_whole_slot():
     """Its vector; before it, its signature of a first list."""
-    parties = ready(params_of(WHOLE, WHOLE, signed=signed))
+    parties = ready(params_of(WHOLE, WHOLE))
     said = []
     for slot in range(2):
         pending = parties.server.open_slot(slot, BINDING)
@@ -552,8 +528,7 @@ def test_a_device_says_one_thing_in_a_whole_slot(signed):
             replies = parties.deliver(pending)
             said.append((slot, {type(parties.decode(data)) for data in replies.values()}))
             pending = parties.collect(replies)
-    first = [(0, {ConsistencySignature})] if signed else []
-    assert said == [*first, (0, {MaskedInput}), (1, {MaskedInput})]
+    assert said == [(0, {ConsistencySignature}), (0, {MaskedInput}), (1, {MaskedInput})]
 
 
 # What the server does.
@@ -573,17 +548,14 @@ def void_slot(params, silence=lambda *_: None, lost=VICTIM, at=Stage.MASK):
     return parties, replies
 
 
-AT = [
-    pytest.param(signed, at, id=f"{'signed' if signed else 'unsigned'} {at.name}")
-    for signed, at in ((False, Stage.MASK), (True, Stage.LIST), (True, Stage.MASK))
-]
+AT = [Stage.LIST, Stage.MASK]
 """Where a whole slot may lose a device."""
 
 
-@pytest.mark.parametrize(("signed", "at"), AT)
+@pytest.mark.parametrize("at", AT)
 @every_silence
-def test_a_whole_slot_that_lacks_a_device_ends_without_messages_and_a_sum(signed, at, silence):
-    parties, _ = void_slot(params_of(WHOLE, PLAIN, signed=signed), silence, at=at)
+def test_a_whole_slot_that_lacks_a_device_ends_without_messages_and_a_sum(at, silence):
+    parties, _ = void_slot(params_of(WHOLE, PLAIN), silence, at=at)
     server = parties.server
     assert server.close_round() == {}
     assert server.state is ServerState.READY
@@ -606,9 +578,9 @@ def test_a_whole_slot_that_lacks_a_device_ends_without_messages_and_a_sum(signed
     assert server.state is ServerState.DONE
 
 
-@pytest.mark.parametrize(("signed", "at"), AT)
-def test_the_last_slot_ends_the_session_void_or_not(signed, at):
-    parties, _ = void_slot(params_of(WHOLE, signed=signed), at=at)
+@pytest.mark.parametrize("at", AT)
+def test_the_last_slot_ends_the_session_void_or_not(at):
+    parties, _ = void_slot(params_of(WHOLE), at=at)
     assert parties.server.close_round() == {}
     assert parties.server.state is ServerState.DONE
     assert parties.server.remaining == tuple(sorted(OTHERS))
@@ -619,9 +591,8 @@ def test_the_last_slot_ends_the_session_void_or_not(signed, at):
         parties.server.open_slot(0, BINDING)
 
 
-@in_both
-def test_whole_slots_that_lack_nobody_have_their_sums(signed):
-    parties = Parties(params_of(WHOLE, WHOLE, signed=signed))
+def test_whole_slots_that_lack_nobody_have_their_sums():
+    parties = Parties(params_of(WHOLE, WHOLE))
     for _ in parties.steps():
         pass
     assert [result.slot for result in parties.sums] == [0, 1]
@@ -630,10 +601,10 @@ def test_whole_slots_that_lack_nobody_have_their_sums(signed):
     check_sums(parties)
 
 
-@pytest.mark.parametrize(("signed", "at"), AT)
-def test_whole_slots_after_a_void_one_need_a_tolerant_one_between(signed, at):
+@pytest.mark.parametrize("at", AT)
+def test_whole_slots_after_a_void_one_need_a_tolerant_one_between(at):
     """A device of the list is gone; the survivors of a tolerant slot are a list again."""
-    params = params_of(WHOLE, WHOLE, PLAIN, WHOLE, WHOLE, signed=signed)
+    params = params_of(WHOLE, WHOLE, PLAIN, WHOLE, WHOLE)
     parties, _ = void_slot(params, at=at)
     server = parties.server
     server.close_round()
@@ -651,12 +622,10 @@ def test_whole_slots_after_a_void_one_need_a_tolerant_one_between(signed, at):
         assert result.vector.tolist() == plain_sum(params, slot, parties.inputs, left)
 
 
-@pytest.mark.parametrize(
-    ("signed", "stage"), [(False, Stage.UNMASK), (True, Stage.CONFIRM), (True, Stage.UNMASK)]
-)
-def test_who_is_lost_when_its_vector_is_in_is_missing_from_the_next_whole_slot(signed, stage):
+@pytest.mark.parametrize("stage", [Stage.CONFIRM, Stage.UNMASK])
+def test_who_is_lost_when_its_vector_is_in_is_missing_from_the_next_whole_slot(stage):
     """It is in the tolerant slot's sum, and on the list that was agreed on there."""
-    params = params_of(PLAIN, WHOLE, PLAIN, signed=signed)
+    params = params_of(PLAIN, WHOLE, PLAIN)
     parties = MaliciousClients(params, {(VICTIM, stage): lambda *_: None})
     for _ in parties.steps():
         pass
@@ -677,15 +646,14 @@ def late_messages(parties):
         replies = whole.deliver(pending)
         yield from replies.values()
         pending = whole.collect(replies)
-    if parties.params.signed:
-        yield parties.encode(ConsistencySignature(0, bytes(64)))
+    yield parties.encode(ConsistencySignature(0, bytes(64)))
 
 
-@pytest.mark.parametrize(("signed", "at"), AT)
+@pytest.mark.parametrize("at", AT)
 @pytest.mark.parametrize("reopened", [False, True], ids=["ready", "next slot"])
-def test_what_comes_for_a_void_slot_is_ignored(signed, at, reopened):
+def test_what_comes_for_a_void_slot_is_ignored(at, reopened):
     """Late vectors, also the one that was missing, repetitions, second vectors, signatures."""
-    parties, replies = void_slot(params_of(WHOLE, PLAIN, signed=signed), at=at)
+    parties, replies = void_slot(params_of(WHOLE, PLAIN), at=at)
     server = parties.server
     server.close_round()
     openings = server.open_slot(1, BINDING) if reopened else {}
@@ -706,14 +674,12 @@ def test_what_comes_for_a_void_slot_is_ignored(signed, at, reopened):
     assert result.vector.tolist() == plain_sum(parties.params, 1, parties.inputs, OTHERS)
 
 
-@in_both
-def test_too_few_for_a_sum_are_noticed_when_the_next_slot_opens(signed):
+def test_too_few_for_a_sum_are_noticed_when_the_next_slot_opens():
     """A void slot reveals nothing, however few are left: it need not abort the session."""
-    parties = MaliciousClients(params_of(WHOLE, PLAIN, signed=signed, min_cohort=5), {})
+    parties = MaliciousClients(params_of(WHOLE, PLAIN, min_cohort=5), {})
     parties.exchange(parties.advance(ClientState.SHARED))
     pending = parties.server.open_slot(0, BINDING)
-    if signed:
-        pending = parties.exchange(pending)
+    pending = parties.exchange(pending)
     parties.changes = {(client, Stage.MASK): lambda *_: None for client in OTHERS[:2]}
     assert parties.exchange(pending) == {}
     assert parties.server.state is ServerState.READY
@@ -722,18 +688,15 @@ def test_too_few_for_a_sum_are_noticed_when_the_next_slot_opens(signed):
     assert parties.server.state is ServerState.ABORTED
 
 
-@in_both
-def test_a_device_that_left_before_the_slot_opened_is_not_missing_from_it(signed):
-    parties = MaliciousClients(
-        params_of(WHOLE, signed=signed), {(VICTIM, Stage.RECEIPT): lambda *_: None}
-    )
+def test_a_device_that_left_before_the_slot_opened_is_not_missing_from_it():
+    parties = MaliciousClients(params_of(WHOLE), {(VICTIM, Stage.RECEIPT): lambda *_: None})
     [result] = parties.finish()
     assert result.contributors == tuple(sorted(OTHERS))
 
 
 @pytest.mark.parametrize("wrong", [flipped, lambda _: bytes(64)])
 def test_a_wrong_signature_of_a_list_costs_its_sender_and_the_slot(wrong):
-    params = params_of(WHOLE, PLAIN, signed=True)
+    params = params_of(WHOLE, PLAIN)
 
     def sign(parties, client, message):
         return replace(message, signature=wrong(message.signature))
@@ -756,20 +719,18 @@ LAYOUTS = {"whole first": (WHOLE, PLAIN, WHOLE), "tolerant first": (PLAIN, WHOLE
 
 
 @pytest.mark.slow
-@in_both
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_subset_of_five_is_lost_at_every_step(signed, graph, layout, monkeypatch):
+def test_every_subset_of_five_is_lost_at_every_step(graph, layout, monkeypatch):
     """The sum of a whole slot is that of all who were agreed on, or there is none."""
     options, absent = GRAPHS[graph]
-    params = params_of(*LAYOUTS[layout], signed=signed, **{"num_invited": 5, **options})
+    params = params_of(*LAYOUTS[layout], **{"num_invited": 5, **options})
     devices = [client for client in make_ids(params.num_invited) if client not in absent]
     inputs = make_inputs(params, make_ids(params.num_invited))
     stages = [(0, Stage.RECEIPT)] + [
         (slot, stage)
         for slot, spec in enumerate(params.slots)
         for stage in ([Stage.LIST, Stage.MASK] if spec.whole else list(Stage)[Stage.MASK :])
-        if signed or stage not in (Stage.LIST, Stage.CONFIRM)
     ]
     subsets = [some for size in range(4) for some in itertools.combinations(devices, size)]
     # Two are too few for every sum, and so are fewer, whoever they are.
@@ -803,12 +764,9 @@ def test_every_subset_of_five_is_lost_at_every_step(signed, graph, layout, monke
     assert (("skipped", 2) in outcomes) == follows
 
 
-@in_both
 @pytest.mark.parametrize("late", [False, True])
-def test_every_subset_that_vanishes_makes_a_whole_slot_void_and_not_the_next(
-    signed, late, monkeypatch
-):
-    params = params_of(WHOLE, PLAIN, signed=signed, num_invited=5, threshold=2)
+def test_every_subset_that_vanishes_makes_a_whole_slot_void_and_not_the_next(late, monkeypatch):
+    params = params_of(WHOLE, PLAIN, num_invited=5, threshold=2)
     ids = make_ids(5)
     inputs = make_inputs(params, ids)
     for size in range(4):

@@ -34,8 +34,8 @@ from deltafl.secagg.params import verified_ring_bits
 from deltafl.secagg.pedersen import BLINDING_LIMBS
 
 PARAMS = make_params(6, slots=((5, 13), (3, 40)))
-SIGNED = make_params(6, slots=((5, 13), (3, 40)), signed=True)
-VERIFIED = make_params(6, slots=((5, 19, True, True), (3, 40)), signed=True)
+SIGNED = make_params(6, slots=((5, 13), (3, 40)))
+VERIFIED = make_params(6, slots=((5, 19, True, True), (3, 40)))
 """Its first slot is whole and verified, so it has key pairs and shares for the second only."""
 NUM_SLOTS = len(PARAMS.slots)
 MIB = 1 << 20
@@ -518,28 +518,6 @@ def test_lists_have_whole_records_and_no_more_of_them_than_devices(kind, field, 
             wire.decode(wrong, SIGNED)
 
 
-@pytest.mark.parametrize("name", CARRY_SIGNATURES)
-def test_unsigned_sessions_have_no_place_for_signatures_and_signed_ones_need_them(name):
-    """Of each message that carries them, one session's bytes are nothing in the other."""
-
-    @settings(max_examples=10)
-    @given(signed=signed_messages[name], unsigned=messages[name])
-    def check(signed, unsigned):
-        for message, params, other in ((signed, SIGNED, PARAMS), (unsigned, PARAMS, SIGNED)):
-            fields = parts(message, params)
-            assert decodes(msgpack.packb(fields), params)
-            fields[2] = other.tag
-            carries = {
-                "advertise": True,
-                "roster": len(getattr(message, "keys", ())) > 0,
-                "slot": len(getattr(message, "signatures", ())) > 0,
-                "request": len(getattr(message, "signatures", ())) > 0,
-            }
-            assert decodes(msgpack.packb(fields), other) == (not carries[name])
-
-    check()
-
-
 def test_a_single_byte_of_a_signature_is_too_much_in_an_unsigned_session():
     opening = [VERSION, 0x04, PARAMS.tag, 0, 6, b"\x3f"]
     request = [VERSION, 0x06, PARAMS.tag, 0, 6, b"\x3f"]
@@ -749,7 +727,6 @@ def opening_parts(**changes):
         "graph_seed": bytes(32),
         "context": bytes(32),
         "min_roster": 2,
-        "signed": 0,
     }
     return [*(fields | changes).values()]
 
@@ -773,8 +750,8 @@ def opening_parts(**changes):
         ({"slots": [b"a", 4, 16, 0, b""]}, "a string of 0 bytes is not an integer"),
         ({"slots": [b"a", 4, 16, 0, False]}, "neither an integer nor a byte string"),
         ({"slots": [b"a", 4, 16, 0, [[]]]}, "."),
-        ({"slots": [b"a", 4, 19, 1, 1]}, "a verified slot takes a signed session"),
-        ({"slots": [b"a", 4, 18, 1, 1], "signed": 1}, "is less than 19"),
+        ({"slots": [b"a", 4, 19, 1, 1]}, "a verified slot takes the complete graph"),
+        ({"slots": [b"a", 4, 18, 1, 1]}, "is less than 19"),
         ({"slots": b"\x95\xc4\x01a\x04\xcc\x10\x00\x00"}, "not canonical"),
         ({"threshold": 1}, "threshold=1"),
         ({"threshold": 6}, "threshold=6"),
@@ -786,10 +763,6 @@ def opening_parts(**changes):
         ({"min_roster": 9}, "min_roster=9"),
         ({"min_cohort": 6}, "min_cohort=6"),
         ({"graph_seed": bytes(31)}, "a string of 31 bytes"),
-        ({"signed": 2}, r"2 is not an integer in \[0, 1\]"),
-        ({"signed": b""}, "a string of 0 bytes is not an integer"),
-        ({"signed": True}, "neither an integer nor a byte string"),
-        ({"signed": 1}, "tag not that of the parameters"),
         ({}, "tag not that of the parameters"),
     ],
 )
@@ -799,31 +772,21 @@ def test_impossible_parameters_are_refused(changes, message):
         wire.decode_open(data)
 
 
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("verified", [False, True])
-def test_possible_parameters_are_accepted_under_their_own_tag(signed, whole, verified):
+def test_possible_parameters_are_accepted_under_their_own_tag(whole, verified):
     """Control of the impossible ones."""
-    verified = verified and signed
     slots = (SlotSpec("a", 4, 19, whole, verified),)
-    params = SessionParams(slots, 5, 4, 3, 3, *(bytes(32),) * 2, signed=signed)
-    fields = opening_parts(slots=[b"a", 4, 19, int(whole), int(verified)], signed=int(signed))
+    params = SessionParams(slots, 5, 4, 3, 3, *(bytes(32),) * 2)
+    fields = opening_parts(slots=[b"a", 4, 19, int(whole), int(verified)])
     assert wire.decode_open(msgpack.packb([VERSION, 0x01, params.tag, *fields])) == SessionOpen(
         params
     )
 
 
-def test_nobody_on_the_way_can_take_the_signatures_out_of_an_opening():
-    fields = parts(SessionOpen(SIGNED), SIGNED)
-    assert fields[-1] == 1
-    fields[-1] = 0
-    with pytest.raises(DecodeError, match="tag not that of the parameters"):
-        wire.decode_open(msgpack.packb(fields))
-
-
 @pytest.mark.parametrize("which", [3, 4])
 def test_nobody_on_the_way_can_make_a_whole_slot_another(which):
-    params = make_params(slots=((4, 16), (3, 40, True, True)), signed=True)
+    params = make_params(slots=((4, 16), (3, 40, True, True)))
     fields = parts(SessionOpen(params), params)
     slots = msgpack.unpackb(fields[3])
     assert slots[3::5] == slots[4::5] == [0, 1]
@@ -937,7 +900,7 @@ def test_messages_of_other_sessions_are_refused(said):
 
 def test_largest_messages_fit_their_own_bound():
     # Everything full: no honest message may be turned away for its size.
-    params = make_params(40, threshold=3, slots=((1, 1),) * 60, signed=True)
+    params = make_params(40, threshold=3, slots=((1, 1),) * 60)
     key = AdvertiseKeys(bytes(32), (bytes(32),) * 60, Credential(bytes(32), bytes(64)))
     full = dict.fromkeys(range(39), bytes(wire.box_size(params)))
     everybody = np.ones(40, dtype=np.bool_)
@@ -951,7 +914,7 @@ def test_largest_messages_fit_their_own_bound():
         UnmaskRequest(0, everybody, signatures),
     ):
         assert same(wire.decode(wire.encode(message, params), params), message)
-    many = make_params(MIB >> 6, threshold=3, slots=((1, 40, True, True),), signed=True)
+    many = make_params(MIB >> 6, threshold=3, slots=((1, 40, True, True),))
     packed = bytes(ring.packed_size(1 + BLINDING_LIMBS, 40))
     opening = SumOpening(0, packed, dict.fromkeys(range(MIB >> 6), bytes(COMMITTED_SIZE)))
     assert len(wire.encode(opening, many)) > MIB + len(packed)
@@ -982,8 +945,8 @@ def test_tag_is_read_without_parsing():
         {"graph_seed": bytes(31)},
         {"context": bytes(33)},
         {"slots": ((4, 19, True, True),)},  # not signed
-        {"slots": ((4, 18, True, True),), "signed": True},
-        {"slots": ((4, 40, True, True),), "signed": True, "num_invited": 6, "degree": 4},
+        {"slots": ((4, 18, True, True),)},
+        {"slots": ((4, 40, True, True),), "num_invited": 6, "degree": 4},
     ],
 )
 def test_params_refuse_what_makes_no_session(changes):
@@ -1005,9 +968,9 @@ def test_every_parameter_changes_tag_and_session_id():
         make_params(slots=((4, 16), (3, 40, True))),
         make_params(graph_seed=b"\1" * 32),
         make_params(context=b"\1" * 32),
-        make_params(signed=True),
-        make_params(slots=((4, 16), (3, 40, False, True)), signed=True),
-        make_params(slots=((4, 16), (3, 40, True, True)), signed=True),
+        make_params(),
+        make_params(slots=((4, 16), (3, 40, False, True))),
+        make_params(slots=((4, 16), (3, 40, True, True))),
         replace(make_params(), min_roster=3),
     ]
     assert len({p.tag for p in variants}) == len(variants)

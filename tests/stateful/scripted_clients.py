@@ -109,10 +109,9 @@ class ScriptedClients:
     def _advertisement(self, client, signer=None):
         sealing, *masks = (pair.public for pair in self._keys[client])
         credential = None
-        if self.params.signed:
-            identity = self.enrolment.credentials(signer or client).identity
-            statement = signing.advertisement(self.params, client, sealing, tuple(masks))
-            credential = Credential(identity.public, identity.sign(statement))
+        identity = self.enrolment.credentials(signer or client).identity
+        statement = signing.advertisement(self.params, client, sealing, tuple(masks))
+        credential = Credential(identity.public, identity.sign(statement))
         return AdvertiseKeys(sealing, tuple(masks), credential)
 
     def deliver(self, members, spoilt=False, without=None):
@@ -162,8 +161,6 @@ class ScriptedClients:
 
     def _signatures(self, slot, survivors, flaw, which):
         """Signatures of a list by every peer that has a say; perhaps with a flaw."""
-        if not self.params.signed:
-            return {}
         signed_slot, signed_list = slot, survivors.copy()
         if flaw == "other list":
             signed_list[which % len(signed_list)] ^= True

@@ -86,7 +86,7 @@ class Watch:
     def must_list(self, slot):
         """Whether devices have to agree on who takes part in a slot."""
         params = self.scripted.params
-        return params.signed and params.slots[slot].whole and self.agreed is None
+        return params.slots[slot].whole and self.agreed is None
 
     def accepted(self, message):
         """The device has acted on a message of the server."""
@@ -151,15 +151,14 @@ class Watch:
         public = [key for m in message.keys.values() for key in (m.sealing_key, *m.mask_keys)]
         assert len(public) == len(set(public)), "one key under two names"
         assert sorted(message.keys) == self.scripted.neighbours, "neighbours that are not its own"
-        if self.scripted.params.signed:
-            for position, theirs in message.keys.items():
-                peer = int(message.roster[position])
-                identity = self.scripted.enrolment.credentials(peer).identity.public
-                assert theirs.credential.identity == identity, "a peer that somebody else plays"
-                public = (theirs.sealing_key, theirs.mask_keys)
-                statement = signing.advertisement(self.scripted.params, peer, *public)
-                signature = theirs.credential.signature
-                assert verify(identity, statement, signature), "keys that nobody signed"
+        for position, theirs in message.keys.items():
+            peer = int(message.roster[position])
+            identity = self.scripted.enrolment.credentials(peer).identity.public
+            assert theirs.credential.identity == identity, "a peer that somebody else plays"
+            public = (theirs.sealing_key, theirs.mask_keys)
+            statement = signing.advertisement(self.scripted.params, peer, *public)
+            signature = theirs.credential.signature
+            assert verify(identity, statement, signature), "keys that nobody signed"
 
     def shrink(self, members):
         params, scripted = self.scripted.params, self.scripted
@@ -189,8 +188,7 @@ class Watch:
     def unmasked(self, answer, asked):
         assert answer.slot in self.masked, "shares of a slot before its vector"
         assert not self.scripted.params.slots[answer.slot].whole, "shares of a whole slot"
-        if self.scripted.params.signed:
-            self.supported(asked.slot, asked.survivors, asked.signatures)
+        self.supported(asked.slot, asked.survivors, asked.signatures)
         for position, kind in zip(answer.positions.tolist(), answer.kinds.tolist(), strict=True):
             earlier = self.given.setdefault((answer.slot, position), kind)
             assert earlier == kind, "both shares of one peer"
@@ -222,18 +220,15 @@ class LyingServer(RuleBasedStateMachine):
     """Says anything to one device, and turns to a fresh one after each refusal."""
 
     @initialize(
-        signed=st.booleans(),
         graph=st.sampled_from(sorted(GRAPHS)),
         slots=st.sampled_from(sorted(SLOTS)),
         lives=st.integers(0, len(DEPTHS) - 1),
     )
-    def choose(self, signed, graph, slots, lives):
+    def choose(self, graph, slots, lives):
         num_invited, degree = GRAPHS[graph]
         verified = signed and graph == "complete" and slots == "whole"
         chosen = [(*slot, True) if verified and slot[2:] else slot for slot in SLOTS[slots]]
-        self.params = make_params(
-            num_invited, degree=degree, threshold=3, slots=chosen, signed=signed
-        )
+        self.params = make_params(num_invited, degree=degree, threshold=3, slots=chosen)
         self.vectors = make_inputs(self.params, [0])[0]
         self.lives = lives
         self.begin()
@@ -245,8 +240,8 @@ class LyingServer(RuleBasedStateMachine):
         self.watch = Watch(self.scripted)
         victim = self.scripted.victim
         self.randomness = LoggedRandomness(self.lives.to_bytes(32, "little"))
-        credentials = self.scripted.enrolment.credentials_for(victim, self.params)
-        self.client = Client(victim, STRICT, self.randomness, credentials)
+        credentials = self.scripted.enrolment.credentials(victim)
+        self.client = Client(victim, STRICT, credentials, self.randomness)
         self.acted_on = {}
         self.go_on(DEPTHS[self.lives % len(DEPTHS)])
 
@@ -423,7 +418,7 @@ class LyingServer(RuleBasedStateMachine):
             ClientState.SHARED: "deliver",
             ClientState.READY: "slot",
             ClientState.LISTED: "slot",
-            ClientState.MASKED: "check" if self.params.signed else "request",
+            ClientState.MASKED: "check",
             ClientState.CONFIRMED: "request",
         }.get(state, "open")
 
@@ -577,7 +572,7 @@ def misbehave(lies, topic=None, slot=None):
     """The machine's own rules, one lie to each device: a shorter way to a finding."""
     for lives, signed, graph, slots, how, flaw in lies:
         machine = LyingServer()
-        machine.choose(signed=signed, graph=graph, slots=slots, lives=lives)
+        machine.choose(graph=graph, slots=slots, lives=lives)
         machine.repeat(which=flaw)
         machine.contribute()
         machine.lie(topic, slot, how, bits=1 << flaw, flaw=flaw, which=flaw)
@@ -596,7 +591,7 @@ LIES = [
 def test_an_honest_server_is_followed_to_the_end():
     """Control of all the above: lists are agreed on and sums proved, and nothing is refused."""
     machine = LyingServer()
-    machine.choose(signed=True, graph="complete", slots="whole", lives=len(DEPTHS) - 2)
+    machine.choose(graph="complete", slots="whole", lives=len(DEPTHS) - 2)
     machine.go_on(20)
     assert (machine.lives, machine.client.state) == (len(DEPTHS) - 1, ClientState.READY)
     assert machine.watch.masked == {0, 1, 2}

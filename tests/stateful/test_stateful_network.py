@@ -32,11 +32,9 @@ layouts = st.sampled_from(sorted(SLOTS))
 seeds = st.integers(0, 2**16)
 
 
-def params_of(graph, signed, slots):
+def params_of(graph, slots):
     num_invited, degree, threshold = GRAPHS[graph]
-    return make_params(
-        num_invited, degree=degree, threshold=threshold, slots=SLOTS[slots], signed=signed
-    )
+    return make_params(num_invited, degree=degree, threshold=threshold, slots=SLOTS[slots])
 
 
 def check_sums(network, outcome, contributors_that_count):
@@ -78,8 +76,8 @@ def check_model(network, outcome):
         assert (theirs.contributors, theirs.remaining) == (ours.contributors, ours.remaining)
 
 
-def play_honestly(seed, signed, graph, slots, faults):
-    network = Network(params_of(graph, signed, slots), faults, seed)
+def play_honestly(seed, graph, slots, faults):
+    network = Network(params_of(graph, slots), faults, seed)
     outcome = network.run()
     check_sums(network, outcome, lambda _: True)
     blamed = {c: drop for c, drop in outcome.drops.items() if drop.fault not in INNOCENT}
@@ -94,27 +92,22 @@ def play_honestly(seed, signed, graph, slots, faults):
 @settings(max_examples=90)
 @given(
     seed=seeds,
-    signed=st.booleans(),
     graph=graphs,
     slots=layouts,
     late=rates,
     lost=rates,
     doubled=rates,
 )
-def test_delays_losses_and_repetitions_cost_devices_only(
-    seed, signed, graph, slots, late, lost, doubled
-):
-    play_honestly(seed, signed, graph, slots, Faults(late=late, lost=lost, doubled=doubled))
+def test_delays_losses_and_repetitions_cost_devices_only(seed, graph, slots, late, lost, doubled):
+    play_honestly(seed, graph, slots, Faults(late=late, lost=lost, doubled=doubled))
 
 
-def play_corruptly(seed, signed, graph, slots, faults):
+def play_corruptly(seed, graph, slots, faults):
     """Some links corrupt what they carry, as if there were no authenticated channels."""
-    network = Network(params_of(graph, signed, slots), faults, seed)
+    network = Network(params_of(graph, slots), faults, seed)
     outcome = network.run()
     # Keys that nobody signed, the cohort of a slot and masked vectors are believed as they come.
     believed = {KINDS["SLOT"], KINDS["MASKED"]}
-    if not signed:
-        believed |= {KINDS["ADVERTISE"], KINDS["ROSTER"]}
     spoilt = {client for client, kind in outcome.spoilt if kind in believed}
     check_sums(network, outcome, lambda contributors: not contributors & spoilt)
     assert set(outcome.stopped) <= network.corrupted, "a device on a good link refused"
@@ -128,18 +121,15 @@ def play_corruptly(seed, signed, graph, slots, faults):
 @settings(max_examples=90)
 @given(
     seed=seeds,
-    signed=st.booleans(),
     graph=graphs,
     slots=layouts,
     doubled=rates,
     corrupt=st.sampled_from([0.05, 0.2]),
     corrupted=st.frozensets(st.integers(0, 5), min_size=1, max_size=2),
 )
-def test_corruption_costs_the_devices_on_its_links(
-    seed, signed, graph, slots, doubled, corrupt, corrupted
-):
+def test_corruption_costs_the_devices_on_its_links(seed, graph, slots, doubled, corrupt, corrupted):
     faults = Faults(late=0.02, doubled=doubled, corrupt=corrupt, corrupted=corrupted)
-    play_corruptly(seed, signed, graph, slots, faults)
+    play_corruptly(seed, graph, slots, faults)
 
 
 @pytest.mark.slow

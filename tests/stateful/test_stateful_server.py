@@ -45,19 +45,16 @@ class AnyDevices(RuleBasedStateMachine):
     """Sessions one after the other; a new one begins where one is over."""
 
     @initialize(
-        signed=st.booleans(),
         graph=st.sampled_from(sorted(GRAPHS)),
         slots=st.sampled_from(sorted(SLOTS)),
         liars=st.sets(st.integers(0, 5), min_size=1, max_size=2),
         sessions=st.integers(0, len(DEPTHS) - 1),
     )
-    def choose(self, signed, graph, slots, liars, sessions):
+    def choose(self, graph, slots, liars, sessions):
         num_invited, degree, threshold = GRAPHS[graph]
-        verified = signed and graph == "complete"
+        verified = graph == "complete"
         chosen = [(*slot, verified) if slot[2:] else slot for slot in SLOTS[slots]]
-        self.params = make_params(
-            num_invited, degree=degree, threshold=threshold, slots=chosen, signed=signed
-        )
+        self.params = make_params(num_invited, degree=degree, threshold=threshold, slots=chosen)
         self.chosen, self.sessions = liars, sessions
         self.begin()
 
@@ -420,7 +417,7 @@ def misbehave_in(state, most=48):
     for pick in range(most):
         machine = AnyDevices()
         slots = "whole" if pick % 2 or state is ServerState.LIST else "tolerant"
-        machine.choose(signed=True, graph="complete", slots=slots, liars={pick % 6}, sessions=4)
+        machine.choose(graph="complete", slots=slots, liars={pick % 6}, sessions=4)
         while machine.server.state is not state:
             machine.play_round()
         for which in range(6):

@@ -72,40 +72,24 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def both(transitions: Mapping) -> list[list[str]]:
-    """Rows of state, event, and the next state in sessions without and with signatures."""
-    rows = []
-    for state in transitions[False]:
-        events = list({**transitions[False][state], **transitions[True][state]})
-        for event in events or [None]:
-            following = [transitions[signed][state].get(event) for signed in (False, True)]
-            name = "–" if event is None else named(event)
-            rows.append([f"`{state}`", name, *(f"`{s}`" if s else "–" for s in following)])
-    return rows
+def steps(transitions: Mapping) -> list[list[str]]:
+    """Rows of state, event, and the next state."""
+    return [
+        [f"`{state}`", *([named(event), f"`{following}`"] if event else ["–", "–"])]
+        for state, events in transitions.items()
+        for event, following in (events or {None: None}).items()
+    ]
 
 
-def diagram(transitions: Mapping, signed: Mapping | None = None) -> str:
-    """A machine as a Mermaid diagram; what only one kind of session has says which.
-
-    Events that lead from one state to the same other one share an arrow.
-    """
-    kinds = {"": transitions} if signed is None else {"unsigned": transitions, "signed": signed}
-    arrows: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for kind, machine in kinds.items():
-        for state, events in machine.items():
-            for event, following in events.items():
-                arrow = arrows.setdefault((state, following), {})
-                arrow.setdefault(named(event), []).append(kind)
+def diagram(transitions: Mapping) -> str:
+    """A machine as a Mermaid diagram. Events that lead from and to the same states share an arrow."""
     lines = ["stateDiagram-v2", f"[*] --> {next(iter(transitions))}"]
-    for state in transitions:
-        for (start, following), events in arrows.items():
-            if start == state:
-                labels = [
-                    name if len(of) == len(kinds) else f"{name} ({of[0]})"
-                    for name, of in events.items()
-                ]
-                lines.append(f"{start} --> {following}: {', '.join(labels)}")
-        if not any(machine[state] for machine in kinds.values()):
+    for state, events in transitions.items():
+        arrows: dict[str, list[str]] = {}
+        for event, following in events.items():
+            arrows.setdefault(following, []).append(named(event))
+        lines += [f"{state} --> {to}: {', '.join(names)}" for to, names in arrows.items()]
+        if not events:
             lines.append(f"{state} --> [*]")
     return "```mermaid\n" + "\n    ".join(lines) + "\n```"
 
@@ -132,22 +116,17 @@ def policy(documented: type = DevicePolicy, without: type | None = None) -> str:
 
 def generated() -> dict[str, str]:
     """All generated tables and diagrams by name."""
-    head = ["state", "event", "next", "next if signed"]
+    head = ["state", "event", "next"]
     collects = [[f"`{state}`", stage.name] for state, stage in COLLECTED_AT.items()]
-    single = [
-        [f"`{state}`", named(event), f"`{following}`"]
-        for state, events in TRANSITIONS.items()
-        for event, following in events.items()
-    ]
     return {
-        "diagram:client": diagram(CLIENT_TRANSITIONS[False], CLIENT_TRANSITIONS[True]),
-        "diagram:server": diagram(SERVER_TRANSITIONS[False], SERVER_TRANSITIONS[True]),
+        "diagram:client": diagram(CLIENT_TRANSITIONS),
+        "diagram:server": diagram(SERVER_TRANSITIONS),
         "diagram:round": diagram(TRANSITIONS),
-        "states:client": table(head, both(CLIENT_TRANSITIONS)),
-        "states:server": table(head, both(SERVER_TRANSITIONS))
+        "states:client": table(head, steps(CLIENT_TRANSITIONS)),
+        "states:server": table(head, steps(SERVER_TRANSITIONS))
         + "\n\nA drop is recorded with the step that the server is at:\n\n"
         + table(["state", "step"], collects),
-        "states:round": table(["state", "event", "next"], single),
+        "states:round": table(head, steps(TRANSITIONS)),
         "policy": policy(),
         "policy:round": policy(RoundPolicy, without=DevicePolicy),
         "trace": spec_trace.table(),

@@ -44,7 +44,6 @@ PARAMS = SessionParams(
     min_roster=3,
     graph_seed=bytes(32),
     context=LEVELS.context(MODEL),
-    signed=True,
 )
 POLICY = RoundPolicy(
     min_cohort=3,
@@ -91,8 +90,8 @@ def played():
         device: RoundClient(
             device,
             POLICY,
-            SeededRandomness(seeds_of(device)[0]),
             Credentials(identities[device], directory),
+            SeededRandomness(seeds_of(device)[0]),
         )
         for device in IDS
     }

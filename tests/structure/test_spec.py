@@ -259,7 +259,7 @@ def test_generated_tables_are_current():
     ("old", "new"),
     [
         ("| `masked` | UnmaskRequest |", "| `masked` | ShareDelivery |"),
-        ("    listed --> opened: OpenSlot (signed)\n", "    listed --> ready: OpenSlot\n"),
+        ("    listed --> opened: OpenSlot\n", "    listed --> ready: OpenSlot\n"),
         ("    mask --> ready: end slot\n", ""),
         ("| `min_honest_tail` | 2 |", "| `min_honest_tail` | 1 |"),
         ("| 0 | [", "| 0 | [1"),
@@ -293,7 +293,6 @@ def differing(text):
     }
 
 
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize(
     ("state", "event", "following"),
     [
@@ -303,11 +302,9 @@ def differing(text):
         (ServerState.DONE, OpenSlotCall, ServerState.MASK),
     ],
 )
-def test_another_table_of_the_server_asks_for_another_page(
-    signed, state, event, following, monkeypatch
-):
+def test_another_table_of_the_server_asks_for_another_page(state, event, following, monkeypatch):
     tables = spec_tables.SERVER_TRANSITIONS
-    other = {**tables, signed: changed(tables[signed], state, event, following)}
+    other = changed(tables, state, event, following)
     assert differing(TEXT) == set()
     monkeypatch.setattr(spec_tables, "SERVER_TRANSITIONS", other)
     assert differing(TEXT) == {"states:server", "diagram:server"}
@@ -315,24 +312,12 @@ def test_another_table_of_the_server_asks_for_another_page(
 
 def test_other_tables_of_devices_ask_for_another_page(monkeypatch):
     tables = spec_tables.CLIENT_TRANSITIONS
-    other = changed(tables[True], ClientState.CONFIRMED, UnmaskRequest, ClientState.CONFIRMED)
-    monkeypatch.setattr(spec_tables, "CLIENT_TRANSITIONS", {**tables, True: other})
+    other = changed(tables, ClientState.CONFIRMED, UnmaskRequest, ClientState.CONFIRMED)
+    monkeypatch.setattr(spec_tables, "CLIENT_TRANSITIONS", other)
     assert differing(TEXT) == {"states:client", "diagram:client"}
     rounds = changed(spec_tables.TRANSITIONS, RoundState.UPDATED, Query, RoundState.SEARCHING)
     monkeypatch.setattr(spec_tables, "TRANSITIONS", rounds)
     assert differing(TEXT) >= {"states:round", "diagram:round"}
-
-
-def test_a_diagram_says_what_one_kind_of_session_has():
-    plain = {"a": {CloseRound: "b", Abort: "b"}, "b": {}, "c": {}}
-    signed = {"a": {CloseRound: "c", Abort: "b"}, "b": {}, "c": {Abort: "b"}}
-    assert spec_tables.diagram(plain, signed).splitlines()[2:-1] == [
-        "    [*] --> a",
-        "    a --> b: close (unsigned), abort",
-        "    a --> c: close (signed)",
-        "    b --> [*]",
-        "    c --> b: abort (signed)",
-    ]
 
 
 # --- lengths -------------------------------------------------------------------------------------
@@ -382,7 +367,7 @@ def length(what, formulas=FORMULAS, **values):
 
 def of_params(params):
     """What formulas may name of a session."""
-    num_slots, signed = len(params.slots), int(params.signed)
+    num_slots, signed = len(params.slots)
     parts = sum(
         length(
             "slot",
@@ -397,14 +382,13 @@ def of_params(params):
     return {
         "T": num_slots,
         "U": len(params.columns),
-        "signed": signed,
         "N": params.num_invited,
         "k": params.degree,
         "t": params.threshold,
         "min_cohort": params.min_cohort,
         "min_roster": params.min_roster,
         "slot_list": length("slot_list", T=num_slots, S=parts),
-        "advertisement": length("advertisement", U=len(params.columns), signed=signed),
+        "advertisement": length("advertisement", U=len(params.columns)),
         "box": length("box", U=len(params.columns)),
     }
 
@@ -437,12 +421,11 @@ def sessions(draw):
         min_cohort=threshold,
         graph_seed=bytes(32),
         context=bytes(32),
-        signed=signed,
     )
 
 
 def advertisement_of(params):
-    credential = Credential(bytes(32), bytes(64)) if params.signed else None
+    credential = Credential(bytes(32), bytes(64))
     return AdvertiseKeys(bytes(32), (bytes(32),) * len(params.columns), credential)
 
 
@@ -453,7 +436,7 @@ def samples(params, num_devices, num_others, slot):
     boxes = dict.fromkeys(some, bytes(wire.box_size(params)))
     spec = params.slots[slot]
     packed = bytes(ceil(spec.wire_length * spec.ring_bits / 8))
-    signatures = dict.fromkeys(some, bytes(64)) if params.signed else {}
+    signatures = dict.fromkeys(some, bytes(64))
     committed = dict.fromkeys(some, bytes(COMMITTED_SIZE))
     positions = np.arange(num_others, dtype=np.uint32)
     kinds, shares = np.zeros(num_others, np.uint8), np.zeros((num_others, 9), np.uint32)
@@ -511,7 +494,6 @@ def test_lengths_of_messages_are_those_of_the_formulas(params, data):
 SIGNED = SessionParams(
     (SlotSpec("a", 4, 33, verified=True, proof_size=64), SlotSpec("b", 9, 7, whole=True)),
     *(9, 8, 5, 5, bytes(32), bytes(32)),
-    signed=True,
 )
 
 
@@ -611,7 +593,7 @@ def test_the_bound_on_messages_is_as_stated():
         slots = (SlotSpec("a", vector, 16),) * num_slots
         if signed:
             slots += (SlotSpec("b", 1, 32, whole=True, verified=True, proof_size=128),)
-        params = SessionParams(slots, 500, 499, 300, 300, bytes(32), bytes(32), signed=signed)
+        params = SessionParams(slots, 500, 499, 300, 300, bytes(32), bytes(32))
         names = of_params(params) | {"max": max}
         longest = "longest packed vector"
         value = eval(  # noqa: S307 a formula of our own page

@@ -112,7 +112,6 @@ def some_params(rng, **changes):
         "graph_seed": rng.randbytes(32),
         "context": rng.randbytes(32),
         "min_roster": rng.randint(2, num_invited),
-        "signed": signed,
     }
     return SessionParams(**(fields | changes))
 
@@ -488,7 +487,7 @@ def check_encoding(page, rng):
     fields = [rng.choice(sizes) for _ in range(rng.choice([0, 3, 15, 16]))]
     fields += [rng.randbytes(rng.choice([0, 255, 256, 65_535, 65_536]))]
     assert page.encode(fields) == codec.write_fields(fields)
-    params = some_params(rng, signed=True)
+    params = some_params(rng)
     members = some_set(rng, 9)
     signatures = {2: rng.randbytes(64), 7: rng.randbytes(64)}
     assert wire.encode(ConsistencyCheck(0, members), params) == (

@@ -43,8 +43,8 @@ def converse(case):
         machine = Client(
             case["device"],
             policy_of(case["policy"]),
-            SeededRandomness(bytes.fromhex(session["randomness"])),
             credentials,
+            SeededRandomness(bytes.fromhex(session["randomness"])),
             ledger=ledger,
         )
         found.append([_outcome(machine, step) for step in session["steps"]])
@@ -127,7 +127,6 @@ def _rosters():
         params = make_params(
             5,
             threshold=3,
-            signed=False,
             slots=(("a sum", 2, 13),),
             min_cohort=fewest,
             min_roster=smallest,
@@ -183,7 +182,7 @@ def _first_slot(params, heard):
 
 def _policies():
     """Rules about parameters, each with a session that just keeps it, and one that does not."""
-    signed = {"signed": True, "slots": (("a sum", 2, 13),)}
+    signed = {"slots": (("a sum", 2, 13),)}
     active = {"adversary": "active"}
     sparse = active | {"sparse_if_active": True}
     for description, policy, options in (

@@ -117,8 +117,7 @@ def _special(session):
             UnmaskShares(0, *(np.zeros(0, np.uint32),) * 2, np.zeros((0, 9), np.uint32)),
         ),
     }
-    if session_params(session).signed:
-        made["request without signatures"] = ("unmask request", UnmaskRequest(1, some))
+    made["request without signatures"] = ("unmask request", UnmaskRequest(1, some))
     return made
 
 
@@ -331,7 +330,7 @@ def _flaws(case, valid):
         return msgpack.packb([*fields[:index], value, *fields[index + 1 :]])
 
     real = case["name"] == f"{case['session']}: {case['kind']}"
-    if not real or not session_params(case["session"]).signed:
+    if not real:
         yield from _own_flaws(case, fields, changed)
         return
     if case["session"] in FURTHER and case["kind"] != "sum opening":
@@ -442,7 +441,7 @@ def _own_flaws(case, fields, changed):
     match kind:
         case "session open":
             if case["session"] in SESSIONS:
-                yield from _open_flaws(fields, changed, signed=signed)
+                yield from _open_flaws(fields, changed)
         case "roster":
             ids = fields[3]
             yield "No ids.", changed(3, b"")
@@ -486,7 +485,7 @@ def _record_flaws(case, fields, changed):
             yield "Two records swapped.", changed(at, b"".join([some[1], some[0], *some[2:]]))
 
 
-def _open_flaws(fields, changed, *, signed):
+def _open_flaws(fields, changed):
     valid = changed(3, fields[3])
     assert _retagged(valid) == valid
     for flaw, slots in (

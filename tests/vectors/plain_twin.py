@@ -203,14 +203,13 @@ def open_message(params):
         bytes.fromhex(params["graph_seed"]),
         bytes.fromhex(params["context"]),
         params["min_roster"],
-        int(params["signed"]),
     )
 
 
 def max_message_bytes(params):
     """Above any message of the session."""
     tolerant = sum(not slot["whole"] for slot in params["slots"])
-    advertised = 32 * (1 + tolerant) + (96 if params["signed"] else 0)
+    advertised = 32 * (1 + tolerant) + 96
     largest = max(advertised, 40 + 72 * tolerant, 96, 41)
     lists = params["num_invited"] * (8 + largest) + 32 * tolerant
     longest = max(
@@ -303,10 +302,9 @@ class PlainSession:
             if self.devices[client].get("highest_bit"):
                 public = [key[:-1] + bytes([key[-1] | 0x80]) for key in public]
             credential = b""
-            if params["signed"]:
-                seed = bytes.fromhex(self.devices[client]["identity"])
-                statement = advertisement_statement(params, client, public[0], public[1:])
-                credential = identity_key(seed) + sign(seed, statement)
+            seed = bytes.fromhex(self.devices[client]["identity"])
+            statement = advertisement_statement(params, client, public[0], public[1:])
+            credential = identity_key(seed) + sign(seed, statement)
             fields[client] = (public[0], b"".join(public[1:]), credential)
             self.secrets[client], self.keys[client] = secrets, public
             self.advertised[client] = b"".join(fields[client])
@@ -438,7 +436,7 @@ class PlainSession:
             self._drop_isolated("mask", slot)
             self.agreed = self._there()
         opened = self.agreed
-        if is_first and params["signed"]:
+        if is_first:
             signatures = {
                 client: self._signed_by(
                     client, members_statement(self.session, slot, opened, self.keys[client][0])
@@ -474,7 +472,7 @@ class PlainSession:
 
     def _sum(self, slot):
         """A tolerant slot: masks are removed with what is left of the devices."""
-        params, signed = self.params, self.params["signed"]
+        params = self.params
         column, info = self.tolerant.index(slot), self._info(slot)
         self._drop_isolated("mask", slot)
         opened = self._there()

@@ -56,19 +56,19 @@ def parameters():
     slots = (("a first sum", 4, 13), ("", 1, 1, True), ("grüße", 2**28, 64))
     verified = (("quantile", 4, 19, True, True), ("quantile", 4, 64, False, True))
     cases = {
-        "Complete graph, one slot.": make_params(5, threshold=3, signed=False, slots=slots[:1]),
-        "Complete graph, signed.": make_params(5, threshold=3, signed=True, slots=slots[:1]),
+        "Complete graph, one slot.": make_params(5, threshold=3, slots=slots[:1]),
+        "Complete graph, signed.": make_params(5, threshold=3, slots=slots[:1]),
         "Verified slots; the ring of the first is the smallest.": make_params(
-            5, threshold=3, signed=True, slots=verified
+            5, threshold=3, slots=verified
         ),
         "Three slots: no label and whole, the longest vector, other letters.": make_params(
-            7, threshold=4, min_cohort=6, signed=False, slots=slots
+            7, threshold=4, min_cohort=6, slots=slots
         ),
         "Sparse graph with a smallest roster.": SessionParams(
             (SlotSpec("a sum", 10, 32),), 100, 20, 9, 50, fixed("seed"), fixed("context"), 60, True
         ),
         "A degree above all devices is another session than the complete graph's own.": make_params(
-            5, degree=10, threshold=3, signed=False, slots=slots[:1]
+            5, degree=10, threshold=3, slots=slots[:1]
         ),
     }
     shown = []
@@ -91,9 +91,7 @@ def parameters():
 
 
 def key_schedule():
-    params = make_params(
-        5, threshold=3, signed=False, slots=(("a first sum", 4, 13), ("a second sum", 3, 40))
-    )
+    params = make_params(5, threshold=3, slots=(("a first sum", 4, 13), ("a second sum", 3, 40)))
     secrets = [fixed(f"mask key {name}") for name in ("A", "B")]
     own, peer = (key_pair(secret) for secret in secrets)
     cases = []
@@ -126,7 +124,7 @@ def key_schedule():
 def whole_slots():
     """Masks of whole slots: one agreement for all slots of two devices, bound to the members."""
     slots = (("a first sum", 4, 13, True), ("a second sum", 3, 40), ("a third sum", 4, 13, True))
-    params = make_params(9, threshold=3, signed=False, slots=slots)
+    params = make_params(9, threshold=3, slots=slots)
     own, peer = (key_pair(fixed(f"sealing key {name}")) for name in ("A", "B"))
     everybody = np.ones(9, dtype=np.bool_)
     without = np.arange(9) != 4
@@ -407,7 +405,7 @@ def _numbers(num, threat, kind):
 
 
 def identities():
-    params = make_params(5, threshold=3, signed=True, slots=(("a first sum", 4, 13),))
+    params = make_params(5, threshold=3, slots=(("a first sum", 4, 13),))
     cases = []
     for client in (3, 10):
         own = identity(fixed(f"identity {client}"))

@@ -131,7 +131,6 @@ def make_round(
     name,
     levels,
     *,
-    signed,
     vanishing=(),
     losses=None,
     weights=None,
@@ -164,7 +163,6 @@ def make_round(
         min_cohort=min_cohort,
         graph_seed=fixed("graph seed"),
         context=rounds.context(models),
-        signed=signed,
     )
     devices = []
     for index in range(num):
@@ -182,8 +180,7 @@ def make_round(
                 for _ in levels
             ],
         }
-        if signed:
-            device["identity"] = fixed(f"identity of device {client}").hex()
+        device["identity"] = fixed(f"identity of device {client}").hex()
         devices.append(device)
     return {
         "levels": configs,
@@ -207,8 +204,7 @@ class RoundParties:
         self.params = params_from_json(case["params"])
         self.devices = {ClientId(device["id"]): device for device in case["devices"]}
         self.directory = None
-        if self.params.signed:
-            self.directory = TrustedKeys({i: self.identity(i).public for i in self.devices})
+        self.directory = TrustedKeys({i: self.identity(i).public for i in self.devices})
 
     def identity(self, client):
         return identity(bytes.fromhex(self.devices[client]["identity"]))
@@ -234,8 +230,8 @@ class RoundParties:
         return RoundClient(
             client,
             round_policy_of(self.case["policy"] | (policy or {})),
-            SeededRandomness(bytes.fromhex(own["randomness"])),
             credentials,
+            SeededRandomness(bytes.fromhex(own["randomness"])),
             SeededRandomness(bytes.fromhex(own["noise"])),
             ledger=ledger,
         )

@@ -67,9 +67,7 @@ def fixed(name):
     return sha256(f"deltafl test vectors: {name}".encode()).digest()
 
 
-def make_params(
-    num_invited, *, slots, threshold, signed, degree=None, min_cohort=None, min_roster=2
-):
+def make_params(num_invited, *, slots, threshold, degree=None, min_cohort=None, min_roster=2):
     """Parameters of a session; slots are (label, length, ring bits, whole, verified)."""
     return SessionParams(
         slots=tuple(SlotSpec(*slot) for slot in slots),
@@ -80,7 +78,6 @@ def make_params(
         graph_seed=fixed("graph seed"),
         context=fixed("context"),
         min_roster=min_roster,
-        signed=signed,
     )
 
 
@@ -98,7 +95,6 @@ def params_to_json(params):
         "threshold": params.threshold,
         "min_cohort": params.min_cohort,
         "min_roster": params.min_roster,
-        "signed": params.signed,
         "graph_seed": params.graph_seed.hex(),
         "context": params.context.hex(),
     }
@@ -128,8 +124,7 @@ def make_case(name, params, *, vanishing=(), spoiling=(), highest_bit=()):
             "randomness": fixed(f"{name}, randomness of device {client}").hex(),
             "inputs": draw_inputs(params, fixed(f"{name}, inputs of device {client}")),
         }
-        if params.signed:
-            device["identity"] = fixed(f"identity of device {client}").hex()
+        device["identity"] = fixed(f"identity of device {client}").hex()
         if index in highest_bit:
             device["highest_bit"] = True
         devices.append(device)
@@ -167,8 +162,7 @@ class Parties:
         self.bindings = [bytes.fromhex(binding) for binding in case["bindings"]]
         self.devices = {ClientId(device["id"]): device for device in case["devices"]}
         self.directory = None
-        if self.params.signed:
-            self.directory = TrustedKeys({i: self.identity(i).public for i in self.devices})
+        self.directory = TrustedKeys({i: self.identity(i).public for i in self.devices})
 
     def identity(self, client):
         return identity(bytes.fromhex(self.devices[client]["identity"]))

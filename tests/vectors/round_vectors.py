@@ -443,26 +443,23 @@ COUNTED = VERIFIED | {"cohort_size": 5, "min_search_cohort": 4, "min_tail": 2, "
 COUNTED_BY_FOUR = {"min_search_cohort": 4, "max_queries": 1}
 LOSSES = ((0.5,), (1.25,), (2.0,), (5.0,))
 ROUNDS = {
-    "mm": {"levels": [{}], "signed": False},
+    "mm": {"levels": [{}]},
     "histogram, two levels": {
         "levels": [
             {"method": "histogram", "num_pivots": 2, "theta": [3, 4], "cohort_size": 3},
             {"method": "histogram", "num_pivots": 2, "warm_start": 30, "cohort_size": 3},
         ],
-        "signed": False,
         "vanishing": [(1, "mask", 4)],
     },
-    "noisy": {"levels": [CONFIGS["noisy"]], "signed": False, "min_cohort": 3},
-    "bracketed, verified": {"levels": [VERIFIED], "signed": True, "losses": LOSSES},
+    "noisy": {"levels": [CONFIGS["noisy"]], "min_cohort": 3},
+    "bracketed, verified": {"levels": [VERIFIED], "losses": LOSSES},
     "mm, verified, of three or more, one is lost": {
         "levels": [{"verified": True, "min_search_cohort": 3, "max_queries": 3}],
-        "signed": True,
         "losses": LOSSES,
         "vanishing": [(3, "mask", 1)],
     },
     "a tail of two, widened": {
         "levels": [COUNTED | {"theta": [1, 2]}],
-        "signed": True,
         "losses": (*LOSSES, (7.0,)),
         "weights": (10, 10, 10, 10, 90),
         "policy": {"min_honest_tail": 2},
@@ -472,14 +469,13 @@ ROUNDS = {
             VERIFIED | COUNTED_BY_FOUR | {"theta": [3, 4]},
             VERIFIED | COUNTED_BY_FOUR | {"theta": [1, 2], "warm_start": 30},
         ],
-        "signed": True,
         "losses": [(one, 8 - one) for (one,) in LOSSES],
         "weights": (50,) * 4,
         "threshold": 3,
         "min_cohort": 4,
         "policy": {"min_honest_tail": 1, "adversary": "active"},
     },
-    "no search": {"levels": [{"theta": [1, 1], "cohort_size": 3}], "signed": False},
+    "no search": {"levels": [{"theta": [1, 1], "cohort_size": 3}]},
 }
 
 

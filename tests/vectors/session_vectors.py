@@ -20,16 +20,15 @@ VERIFIED = (
     ("update", 2, 40),
 )
 SMALL = {
-    "complete, one lost": {"num_invited": 5, "threshold": 2, "signed": False, "slots": SLOTS[:1]},
-    "complete": {"num_invited": 5, "threshold": 3, "signed": False, "slots": SLOTS},
-    "complete, signed": {"num_invited": 5, "threshold": 3, "signed": True, "slots": SLOTS},
+    "complete, one lost": {"num_invited": 5, "threshold": 2, "slots": SLOTS[:1]},
+    "complete": {"num_invited": 5, "threshold": 3, "slots": SLOTS},
+    "complete, signed": {"num_invited": 5, "threshold": 3, "slots": SLOTS},
     "sparse": {
         "num_invited": 8,
         "degree": 4,
         "threshold": 2,
         "min_cohort": 5,
         "min_roster": 6,
-        "signed": False,
         "slots": (("a sum", 5, 32),),
     },
     "sparse, signed": {
@@ -38,22 +37,19 @@ SMALL = {
         "threshold": 2,
         "min_cohort": 5,
         "min_roster": 6,
-        "signed": True,
         "slots": (("a sum", 5, 64),),
     },
-    "whole slots": {"num_invited": 4, "threshold": 2, "signed": False, "slots": WHOLE},
-    "whole slots, signed": {"num_invited": 4, "threshold": 2, "signed": True, "slots": WHOLE},
+    "whole slots": {"num_invited": 4, "threshold": 2, "slots": WHOLE},
+    "whole slots, signed": {"num_invited": 4, "threshold": 2, "slots": WHOLE},
     "complete, keys with the highest bit": {
         "num_invited": 4,
         "threshold": 3,
-        "signed": False,
         "slots": (*SLOTS[:1], ("a whole sum", 3, 40, True)),
     },
-    "verified": {"num_invited": 4, "threshold": 3, "signed": True, "slots": VERIFIED},
+    "verified": {"num_invited": 4, "threshold": 3, "slots": VERIFIED},
     "verified, whole": {
         "num_invited": 3,
         "threshold": 2,
-        "signed": True,
         "slots": (("quantile", 2, 60, True, True), *VERIFIED[1:]),
     },
 }
@@ -88,11 +84,10 @@ def sessions():
 
 
 LOSING = {
-    "complete": {"num_invited": 4, "threshold": 2, "signed": False, "slots": (("a sum", 2, 13),)},
+    "complete": {"num_invited": 4, "threshold": 2, "slots": (("a sum", 2, 13),)},
     "complete, signed": {
         "num_invited": 4,
         "threshold": 3,
-        "signed": True,
         "slots": (("a sum", 2, 13),),
     },
     "sparse": {**SMALL["sparse"], "min_cohort": 4, "num_invited": 7, "slots": (("a sum", 2, 13),)},
@@ -105,13 +100,11 @@ LOSING = {
     "whole, signed": {
         "num_invited": 3,
         "threshold": 2,
-        "signed": True,
         "slots": (("a whole sum", 2, 13, True), ("a sum", 2, 13)),
     },
     "verified": {
         "num_invited": 4,
         "threshold": 2,
-        "signed": True,
         "slots": (("quantile", 1, 24, True, True), ("quantile", 1, 24, True, True), ("u", 1, 40)),
     },
 }

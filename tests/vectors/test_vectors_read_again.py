@@ -176,7 +176,6 @@ def check_thresholds(case):
         return
     _, threshold = found
     same((case["degree"], case["threshold"]), found)
-    same(case["signed"], active)
     missing = floor(Fraction(str(rates[1])) * num)
     fewest = threshold if case["graph"] == "complete" else num - missing
     same((case["min_cohort"], case["min_roster"]), (max(fewest, colluding + 2), fewest))
