@@ -22,7 +22,7 @@ from deltafl.protocol.update_noise import NoisyUpdates, UpdateNoise
 from deltafl.secagg import SlotSpec, UsageError
 from deltafl.secagg.labels import digest, pack
 from deltafl.secagg.layout import MAX_NUMERATOR_BITS, Field, Layout
-from deltafl.secagg.params import MAX_LENGTH, verified_ring_bits
+from deltafl.secagg.params import MAX_LENGTH
 
 QUANTILE_SLOT: Final = "quantile"
 UPDATE_SLOT: Final = "update"
@@ -290,9 +290,8 @@ class RoundConfig:
         layout = self.quantile.layout(self.search_config)
         if not self.search.verified:
             return layout
-        # Every field is read as two's complement, and sums of blindings have to fit.
-        bits = max(layout.ring_bits + 1, verified_ring_bits(self.cohort_size))
-        return replace(layout, min_ring_bits=bits)
+        # Every field is read as two's complement.
+        return replace(layout, min_ring_bits=layout.ring_bits + 1)
 
     def _lay_out_update(self) -> Layout:
         """The fields of the update; the loss gets all the resolution that the ring has room for.

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import openings, prg, ring, signing, wire
+from deltafl.secagg import masks, openings, prg, ring, signing, wire
 from deltafl.secagg.cohort import Cohort, HeldShares
 from deltafl.secagg.directory import Credentials
 from deltafl.secagg.errors import (
@@ -57,7 +57,7 @@ from deltafl.secagg.messages import (
 )
 from deltafl.secagg.openings import Commitment, Prove, ProvedSum
 from deltafl.secagg.params import ClientId, SessionParams
-from deltafl.secagg.pedersen import COMMITMENT_SIZE, join_blinding
+from deltafl.secagg.pedersen import COMMITMENT_SIZE
 from deltafl.secagg.policy import DevicePolicy
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
@@ -240,10 +240,10 @@ class Client:
         spec = params.slots[slot]
         total = ring.as_vector(vector, spec.length, spec.ring_bits)
         context = SlotContext.of(params, self._formed.session_id, slot, binding)
-        committed = proof = b""
+        committed, proof, blinding = b"", b"", 0
         if spec.verified:
             identity = present(self._credentials).identity
-            total, committed = openings.commit(
+            blinding, committed = openings.commit(
                 context, spec, total, identity, self._own_sealing.public, self._randomness
             )
         if spec.proof_size:
@@ -252,21 +252,26 @@ class Client:
             signer = self._formed.signer_at(self._formed.position)
             point = committed[:COMMITMENT_SIZE]
             commitment = Commitment(context, self._formed.position, signer, point)
-            proof = prove(commitment, join_blinding(total[spec.length :].tolist()))
+            proof = prove(commitment, blinding)
             if len(proof) != spec.proof_size:
                 raise UsageError(f"slot {slot}: a proof of {len(proof)} bytes, not proof_size")
         if params.signed and not self._is_in_ledger:
             self.admit()
-        self._mask(total, context)
+        blinding += self._mask(total, context)
         ring.reduce(total, spec.ring_bits)
         self._context = context
         self._move(ContributeWhole if spec.whole else Contribute)
-        packed = ring.pack(total, spec.ring_bits)
+        packed = openings.pack(spec, total, blinding)
         return wire.encode(MaskedInput(slot, packed, committed, proof), params)
 
-    def _mask(self, total: Vector, context: SlotContext) -> None:
-        """Add the masks of the open slot to a vector, and use the slot's secrets up."""
+    def _mask(self, total: Vector, context: SlotContext) -> int:
+        """Add the masks of the open slot to a vector, and use the slot's secrets up.
+
+        Returns:
+            What the masks add to the blinding; 0 in a slot that is not verified.
+        """
         params, slot, primitives = self._accepted, self._slot, self._primitives
+        verified, of_blinding = params.slots[slot].verified, 0
         near = self._formed.neighbours_among(self._formed.members)
         if params.slots[slot].whole:
             info = context.whole_slot_info(self._formed.members)
@@ -279,9 +284,14 @@ class Client:
             keys = [self._formed.neighbours[position].mask_keys[column] for position in near]
             pairs = context.pair_secrets(own, near, keys)
             primitives.add_masks(total, [context.self_mask_key(seed)], [])
+            if verified:
+                of_blinding = context.self_mask_of_blinding(seed)
             # From here on the device can no longer use this slot's secrets, whatever happens.
             self._mask_keys[column] = self._seeds[column] = None
         primitives.add_pairwise(total, self._formed.position, pairs)
+        if verified:
+            of_blinding += masks.of_blinding(self._formed.position, pairs)
+        return of_blinding
 
     def close(self) -> None:
         """End the session for good and discard its secrets. Spec: §9.11."""
@@ -457,7 +467,7 @@ class Client:
         )
         if flaw is not None:
             raise PeerError(*flaw)
-        vector = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)[: spec.length]
+        vector, _ = openings.unpack(spec, message.packed)
         self.proved = ProvedSum(message.slot, vector)
 
     def _reveal_shares(self, message: UnmaskRequest) -> UnmaskShares:

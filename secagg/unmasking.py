@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from deltafl.secagg import keys, shamir
+from deltafl.secagg import keys, masks, shamir
 from deltafl.secagg.errors import Fault, SessionAborted
 from deltafl.secagg.graph import Graph, Members, Positions
 from deltafl.secagg.keys import KeyPair, PublicKey
@@ -392,7 +392,9 @@ def remove_masks(
     survivors: Members,
     mask_keys: Mapping[int, PublicKey],
     add_masks: AddMasks,
-) -> None:
+    *,
+    verified: bool,
+) -> int:
     """Remove every mask from the sum of masked vectors, in place.
 
     Args:
@@ -403,16 +405,27 @@ def remove_masks(
         survivors: The devices whose vectors are in the sum.
         mask_keys: The public mask key of every device for the slot, by roster position.
         add_masks: The function that adds masks to the sum.
+        verified: Whether the slot is, so that blindings are masked too.
+
+    Returns:
+        What to add to the sum of masked blindings; 0 in a slot that is not verified.
     """
     added: list[bytes] = []
-    subtracted = [context.self_mask_key(seed) for seed in recovered.seeds.values()]
+    seeds, of_blinding = recovered.seeds.values(), 0
+    subtracted = [context.self_mask_key(seed) for seed in seeds]
+    if verified:
+        of_blinding -= sum(map(context.self_mask_of_blinding, seeds))
     for dropped, pair in recovered.mask_keys.items():
         near = graph.neighbours(dropped)
         near = near[survivors[near]]
         peers = [mask_keys[survivor] for survivor in near.tolist()]
-        for shared in context.pair_secrets(pair, near.tolist(), peers):
+        shared_masks = context.pair_secrets(pair, near.tolist(), peers)
+        if verified:  # as the device that is gone would have
+            of_blinding += masks.of_blinding(dropped, shared_masks)
+        for shared in shared_masks:
             (added if subtracts(shared.peer, dropped) else subtracted).append(shared.key())
     add_masks(total, added, subtracted)
+    return of_blinding
 
 
 def _distinct(rows: _Rows) -> tuple[_Rows, Positions]:

@@ -42,7 +42,7 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from deltafl.secagg.openings import COMMITTED_SIZE
+from deltafl.secagg.openings import COMMITTED_SIZE, check_packed
 from deltafl.secagg.params import (
     DIGEST_SIZE,
     MAX_LABEL_BYTES,
@@ -443,9 +443,9 @@ def _read_slot(fields: FieldReader, params: SessionParams) -> int:
 
 
 def _read_vector(fields: FieldReader, spec: SlotSpec) -> bytes:
-    """A packed vector of a slot, whose unused bits are zero."""
-    packed = fields.binary(ring.packed_size(spec.wire_length, spec.ring_bits))
-    ring.check_packed(packed, spec.wire_length, spec.ring_bits)
+    """A packed vector of a slot, and its blinding if the slot is verified."""
+    packed = fields.binary(spec.packed_size)
+    check_packed(spec, packed)
     return packed
 
 
