@@ -30,8 +30,7 @@ from deltafl.secagg.messages import (
     UnmaskShares,
 )
 from deltafl.secagg.openings import COMMITTED_SIZE
-from deltafl.secagg.params import verified_ring_bits
-from deltafl.secagg.pedersen import BLINDING_LIMBS
+from deltafl.secagg.pedersen import ORDER
 
 PARAMS = make_params(6, slots=((5, 13), (3, 40)))
 SIGNED = make_params(6, slots=((5, 13), (3, 40)), signed=True)
@@ -74,10 +73,10 @@ def rosters(draw, advertised):
 def packed(params, slot):
     """Masked vectors or sums, with the blinding where there is one."""
     spec = params.slots[slot]
-    limbs = BLINDING_LIMBS if spec.verified else 0
-    bits = (spec.length + limbs) * spec.ring_bits
-    size = ring.packed_size(spec.length + limbs, spec.ring_bits)
-    return st.integers(0, 2**bits - 1).map(lambda number: number.to_bytes(size, "little"))
+    bits, size = spec.length * spec.ring_bits, ring.packed_size(spec.length, spec.ring_bits)
+    vectors = st.integers(0, 2**bits - 1).map(lambda number: number.to_bytes(size, "little"))
+    blindings = st.integers(0, ORDER - 1).map(lambda number: number.to_bytes(32, "little"))
+    return st.builds(bytes.__add__, vectors, blindings if spec.verified else st.just(b""))
 
 
 def committed(params, slot):
@@ -124,8 +123,7 @@ def session_params(draw):
     degree = 2 * draw(st.integers(1, 2**30))
     signed = draw(st.booleans())
     if signed and degree >= num_invited - 1:
-        least = verified_ring_bits(num_invited)
-        specs = [replace(s, verified=s.ring_bits >= least and draw(st.booleans())) for s in specs]
+        specs = [replace(s, verified=draw(st.booleans())) for s in specs]
     num_holders = num_invited if degree >= num_invited - 1 else degree
     threshold = draw(st.integers(2, num_holders))
     return SessionParams(
@@ -614,7 +612,7 @@ def test_a_set_of_devices_that_was_read_cannot_be_changed(kind):
         told[0] = False
 
 
-PACKED = bytes(ring.packed_size(5 + BLINDING_LIMBS, 19))
+PACKED = bytes(ring.packed_size(5, 19) + 32)
 PROOF = bytes(COMMITTED_SIZE)
 
 
@@ -636,7 +634,11 @@ def test_an_opening_of_a_sum_is_canonical():
 
     assert decodes(opening(), VERIFIED)
     with pytest.raises(DecodeError, match="padding bits"):
-        wire.decode(opening(packed=PACKED[:-1] + b"\x80"), VERIFIED)
+        wire.decode(opening(packed=PACKED[:11] + b"\x80" + PACKED[12:]), VERIFIED)
+    for number in (ORDER, 2**256 - 1):
+        with pytest.raises(DecodeError, match="not below the order"):
+            wire.decode(opening(packed=PACKED[:-32] + number.to_bytes(32, "little")), VERIFIED)
+    assert decodes(opening(packed=PACKED[:-32] + (ORDER - 1).to_bytes(32, "little")), VERIFIED)
     assert decodes(opening(committed=b""), VERIFIED)
     everybody = records(*((position, PROOF) for position in range(7)))
     assert decodes(opening(committed=everybody[: 6 * 100]), VERIFIED)
@@ -952,7 +954,7 @@ def test_largest_messages_fit_their_own_bound():
     ):
         assert same(wire.decode(wire.encode(message, params), params), message)
     many = make_params(MIB >> 6, threshold=3, slots=((1, 40, True, True),), signed=True)
-    packed = bytes(ring.packed_size(1 + BLINDING_LIMBS, 40))
+    packed = bytes(many.slots[0].packed_size)
     opening = SumOpening(0, packed, dict.fromkeys(range(MIB >> 6), bytes(COMMITTED_SIZE)))
     assert len(wire.encode(opening, many)) > MIB + len(packed)
     assert same(wire.decode(wire.encode(opening, many), many), opening)
@@ -982,7 +984,6 @@ def test_tag_is_read_without_parsing():
         {"graph_seed": bytes(31)},
         {"context": bytes(33)},
         {"slots": ((4, 19, True, True),)},  # not signed
-        {"slots": ((4, 18, True, True),), "signed": True},
         {"slots": ((4, 40, True, True),), "signed": True, "num_invited": 6, "degree": 4},
     ],
 )

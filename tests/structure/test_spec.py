@@ -452,13 +452,13 @@ def samples(params, num_devices, num_others, slot):
     some = dict.fromkeys(range(num_others))
     boxes = dict.fromkeys(some, bytes(wire.box_size(params)))
     spec = params.slots[slot]
-    packed = bytes(ceil(spec.wire_length * spec.ring_bits / 8))
+    packed = bytes(spec.packed_size)
     signatures = dict.fromkeys(some, bytes(64)) if params.signed else {}
     committed = dict.fromkeys(some, bytes(COMMITTED_SIZE))
     positions = np.arange(num_others, dtype=np.uint32)
     kinds, shares = np.zeros(num_others, np.uint8), np.zeros((num_others, 9), np.uint32)
     at = {"i": slot, "n": num_devices}
-    vector = {"i": slot, "W": spec.wire_length, "b": spec.ring_bits}
+    vector = {"i": slot, "W": spec.packed_size}
     opening = [(SumOpening(slot, packed, committed), {**vector, "p": num_others})]
     return (opening if spec.verified else []) + [
         (SessionOpen(params), {}),

@@ -291,26 +291,35 @@ def check_commitments(page, rng):
     index = rng.randint(0, 5)
     assert page.encode_point(page.generator(index)) == pedersen.generator(index)
     assert page.encode_point(page.times(page.ORDER, page.generator(index))) == b"\1" + bytes(31)
-    bits = rng.randint(18, 64)
+    bits = rng.randint(3, 64)
     vectors = [[rng.getrandbits(bits), 2 ** (bits - 1), 2 ** (bits - 1) - 1] for _ in range(2)]
     blindings = [pedersen.draw_blinding(rng.randbytes) for _ in vectors]
-    total, committed = [0] * 19, []
+    spec = SlotSpec("a", 3, bits, verified=True)
+    total, committed = [0] * 3, []
     for vector, blinding in zip(vectors, blindings, strict=True):
-        commitment, wire_vector = page.commit_vector(vector, bits, blinding)
+        commitment = page.commit_vector(vector, bits, blinding)
         values = openings.signed(np.array(vector, dtype=np.uint64), bits)
         assert commitment == pedersen.commit(values, blinding)
-        assert wire_vector[3:] == pedersen.split_blinding(blinding)
-        total = [(a + b) % 2**bits for a, b in zip(total, wire_vector, strict=True)]
+        words = ring.to_words(np.array(vector, dtype=np.uint64), bits)
+        on_wire = page.with_blinding(vector, bits, blinding)
+        assert on_wire == openings.pack(spec, words, blinding)
+        total = [(a + b) % 2**bits for a, b in zip(total, vector, strict=True)]
         committed.append(commitment)
-    spec = SlotSpec("a", 3, bits, verified=True)
-    other = [*total[:18], total[18] ^ 1]
-    for numbers in (total, other):
+    summed = sum(blindings)
+    other = [*total[:2], total[2] ^ 1]
+    for numbers, number in ((total, summed), (other, summed), (total, summed + 1)):
         vector = ring.to_words(np.array(numbers, dtype=np.uint64), bits)
         sent = [commitment + bytes(64) for commitment in committed]
         # A sum of values may wrap around; it then opens for neither.
-        assert page.sum_opens(numbers, bits, committed) == openings.opens(spec, vector, sent)
-    assert page.blinding_of(total[3:]) == sum(blindings) % page.ORDER
-    assert not page.sum_opens(other, bits, committed)
+        opens = openings.opens(spec, vector, number, sent)
+        assert page.sum_opens(numbers, bits, number, committed) == opens
+    assert not page.sum_opens(other, bits, summed, committed)
+    context = masks.SlotContext(rng.randbytes(32), rng.randbytes(40))
+    seed, salt = rng.randbytes(32), context.session_id
+    info = page.pack(b"deltafl/secagg/v3/self mask", context.info)
+    assert page.blinding_mask(seed, salt, info) == context.self_mask_of_blinding(seed)
+    pair = masks.PairSecret(1, keys.extract(seed, salt=salt), rng.randbytes(90))
+    assert page.blinding_mask(seed, salt, pair.info) == pair.of_blinding()
     prime = 2**255 - 19
     numbers = [0, 1, prime - 1, prime, prime + 1, rng.getrandbits(255), rng.getrandbits(255)]
     for number in (sign | y for y in numbers for sign in (0, 2**255)):
