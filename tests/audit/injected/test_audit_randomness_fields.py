@@ -72,3 +72,15 @@ def test_the_degree_of_polynomials_that_are_not_computed_whole_is_checked(monkey
     (leak,) = [one for one in LEAKS if one.name == "two_shares_that_are_enough"]
     found = [one.detail for one in leak.audit(tmp_path).findings if one.rule == "shares.reveal"]
     assert any("many bytes are zero" in detail for detail in found)
+
+
+def test_a_masked_blinding_is_tested():
+    packed = b"a vector" + bytes(range(32))
+    [rows] = [
+        rows
+        for name, rows, _ in random_strings(MaskedInput(0, packed, bytes(96)))
+        if name == "masked blindings"
+    ]
+    assert rows.tobytes() == bytes(range(31))
+    names = [name for name, *_ in random_strings(MaskedInput(0, packed))]
+    assert "masked blindings" not in names
