@@ -668,7 +668,7 @@ def test_a_commitment_comes_with_its_signature_and_in_verified_slots_only(size):
     assert masked(0, PACKED, PROOF) == MaskedInput(0, PACKED, PROOF)
     assert masked(1, plain, b"") == MaskedInput(1, plain)
     with pytest.raises(DecodeError, match="padding bits"):
-        masked(0, PACKED[:-1] + b"\x80", PROOF)
+        masked(0, PACKED[:11] + b"\x80" + PACKED[12:], PROOF)
     with pytest.raises(DecodeError, match=f"{size} bytes is not a string of 96 bytes"):
         masked(0, PACKED, bytes(size))
     if size:
