@@ -102,7 +102,7 @@ def search_layout(config):
             ]
     needed = max(_bits_of(field, cohort) for field in fields)
     if config["verified"]:
-        needed = max(needed + 1, 16 + cohort.bit_length())
+        needed += 1
     return fields, needed
 
 
