@@ -150,7 +150,7 @@ class FadingStage(NoisyStage):
 
     def config(self, number, cohort_size, warm_start=None):
         config = super().config(number, cohort_size, warm_start)
-        noise = config.update.noise
+        noise = config.update.aggregation
         less = replace(noise, deviation=noise.deviation // (2 if number == 2 else 1))
         return replace(config, update=replace(config.update, noise=less))
 

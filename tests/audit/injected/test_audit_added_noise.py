@@ -23,7 +23,7 @@ def test_behind_the_update_there_is_the_noise_of_all_devices_and_nothing_else():
     measured = [noise_in(config, words) for config, words in sums_of(NoisyStage)]
     assert [one.size for one in measured] == [24] * NoisyStage.num_rounds
     config = NoisyStage().config(1, NoisyStage.num_devices)
-    due = config.update.noise.deviation * NoisyStage.num_devices**0.5
+    due = config.update.aggregation.deviation * NoisyStage.num_devices**0.5
     size = np.sqrt(np.mean(np.concatenate(measured) ** 2))
     assert size == pytest.approx(due, rel=0.35)
 
@@ -80,7 +80,7 @@ def of_updates(noise_of, rounds=6):
 
 def drawn(number):
     """Noise of a round, of seven devices."""
-    deviation = NoisyStage().config(1, 7).update.noise.deviation
+    deviation = NoisyStage().config(1, 7).update.aggregation.deviation
     return np.random.default_rng(number).normal(0, deviation * 7**0.5, 64).round()
 
 
