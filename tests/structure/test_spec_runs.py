@@ -648,8 +648,8 @@ def compare_radius(page, rng, config):
     is_possible = page.may_be_radius(
         SimpleNamespace(radius=radius, update_length=length, update_resolution_bits=bits)
     )
-    update = replace(config.update, aggregation=Clipped(radius))
     try:
+        update = replace(config.update, aggregation=Clipped(radius))
         replace(config, update=update)
     except ConfigurationError:
         assert not is_possible
@@ -1118,7 +1118,7 @@ WRONG = [
     ("contributions", "* 4**c.update_resolution_bits >=", "* 2**c.update_resolution_bits >="),
     ("contributions", "if not length > c.radius", "if not length > 2 * c.radius"),
     ("contributions", "(c.radius / length)", "c.radius"),
-    ("configuration", "float(c.radius).hex()", "float(1).hex()"),
+    ("configuration", "[1, binary64(c.radius)]", "[1, binary64(1.0)]"),
     ("round_policy", "*(floor(theta * n)", "*(ceil(theta * n)"),
     ("round_policy", "min(c.min_tail, *(", "min(*("),
     ("round_policy", "levels, params.num_invited, n)", "levels, n, n)"),
@@ -1156,8 +1156,8 @@ WRONG = [
     ("sets", "if len(counted) < params", "if len(counted) <= params"),
     (
         "configuration",
-        "c.warm_start,\n        int(c.verified),",
-        "int(c.verified),\n        c.warm_start,",
+        "c.warm_start,\n            c.num_pivots,",
+        "c.num_pivots,\n            c.warm_start,",
     ),
     ("configuration", "b + 1, 16 + c.cohort_size", "b, 16 + c.cohort_size"),
     ("contributions", "j = 2 * (F - pivots[0]) + 1", "j = 2 * (F - pivots[0]) - 1"),
