@@ -355,7 +355,7 @@ class PlainSearch:
         self.safe, self.least = [], max(config["min_tail"], 1)
         self.searched, self.estimate, self.sure = 0, 0, 0  # of `noisy`
         start = config["warm_start"]
-        if config["method"] in ("histogram", "noisy"):
+        if config["method"] == "noisy" or num_pivots(config) > 1:
             pivots = self._ladder()
         else:
             first = tick(config["resolution_bits"], config["bound"], 1.0)[0]
@@ -479,7 +479,7 @@ class PlainSearch:
                 if width <= 2 * config["epsilon_ticks"]:
                     following = (low + high) // 2
                 self._next = [_guarded(following, low, high, left)]
-            case "bracketed":
+            case "bracketed" | "histogram" if num_pivots(config) == 1:
                 if low == 0 or high == self.top:
                     following = self._outward(target)
                 else:
