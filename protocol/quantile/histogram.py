@@ -78,8 +78,10 @@ class Histogram(RankMethod):
 
     def first(self, config: SearchConfig) -> Pivots:
         """Propose the ladder, or the one edge to start from."""
-        if self.num_pivots == 1:
-            return first_proposal(config)
+        return first_proposal(config) if self.num_pivots == 1 else self.ladder(config)
+
+    def ladder(self, config: SearchConfig) -> Pivots:
+        """Pivots over the whole grid, near the warm start if there is one."""
         grid = config.search.grid
         ladder = _ladder(self.num_pivots, grid.max_tick, config.warm_start or 0)
         return self._filled(ladder, 0, grid.top_pivot)
