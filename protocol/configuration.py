@@ -43,7 +43,7 @@ class Exact:
     """Updates are summed exactly, however long they are."""
 
 
-Aggregation = Exact | Clipped | UpdateNoise
+_Aggregation = Exact | Clipped | UpdateNoise
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class UpdateParams:
     clip: float = 2.0
     resolution_bits: int = 10
     max_weight: int = 8192
-    aggregation: Aggregation = Exact()
+    aggregation: _Aggregation = Exact()
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < float("inf"):
@@ -398,7 +398,7 @@ def _read_noise(fields: FieldReader) -> Noise | None:
     return Noise(Fraction(numerator, denominator), num_devices)
 
 
-_AGGREGATIONS: Final[tuple[tuple[type[Aggregation], struct.Struct], ...]] = (
+_AGGREGATIONS: Final[tuple[tuple[type[_Aggregation], struct.Struct], ...]] = (
     (Exact, struct.Struct("<")),
     (Clipped, _DOUBLE),
     (UpdateNoise, struct.Struct("<dQQ")),
@@ -406,12 +406,12 @@ _AGGREGATIONS: Final[tuple[tuple[type[Aggregation], struct.Struct], ...]] = (
 """By tag: what updates may be summed by, and how its attributes are packed."""
 
 
-def _write_aggregation(aggregation: Aggregation) -> list[Value]:
+def _write_aggregation(aggregation: _Aggregation) -> list[Value]:
     tag = [make for make, _ in _AGGREGATIONS].index(type(aggregation))
     return [tag, _AGGREGATIONS[tag][1].pack(*astuple(aggregation))]
 
 
-def _read_aggregation(fields: FieldReader) -> Aggregation:
+def _read_aggregation(fields: FieldReader) -> _Aggregation:
     make, packed = _AGGREGATIONS[fields.integer(0, len(_AGGREGATIONS) - 1)]
     return make(*packed.unpack(fields.binary(packed.size)))
 
