@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from staged_runs import NoisySearchStage, NoisyStage, played
 
+from deltafl.protocol.configuration import Exact
 from deltafl.protocol.update_noise import rotate
 from deltafl.sim.inspect.audit.checks.added_noise import AddedNoise, noise_in
 from deltafl.sim.inspect.audit.findings import Evidence
@@ -31,7 +32,7 @@ def test_behind_the_update_there_is_the_noise_of_all_devices_and_nothing_else():
 def test_a_sum_outside_its_layout_is_not_measured():
     config, words = sums_of(NoisyStage)[0]
     assert noise_in(config, words[:-1]).size == 0
-    exact = dataclasses.replace(config.update, noise=None)
+    exact = dataclasses.replace(config.update, aggregation=Exact())
     assert noise_in(dataclasses.replace(config, update=exact), words).size == 0
 
 
