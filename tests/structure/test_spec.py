@@ -14,11 +14,18 @@ from hypothesis import strategies as st
 
 from deltafl.protocol import labels as protocol_labels
 from deltafl.protocol import wire as envelopes
-from deltafl.protocol.configuration import QUANTILE_SLOT, UPDATE_SLOT, RoundConfig, UpdateParams
+from deltafl.protocol.configuration import (
+    QUANTILE_SLOT,
+    UPDATE_SLOT,
+    Exact,
+    RoundConfig,
+    UpdateParams,
+)
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.radius import Clipped
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import RoundState
 from deltafl.protocol.update_noise import UpdateNoise
@@ -644,11 +651,18 @@ CONFIG = RoundConfig(
 
 @pytest.mark.parametrize("size", [0, 21, 255, 256, 65_535, 65_536])
 @pytest.mark.parametrize("thetas", [[Fraction(4, 5)], [Fraction(4, 5), Fraction(1, 2)]])
-def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
+@pytest.mark.parametrize(
+    ("aggregation", "tag", "parameters"),
+    [(Exact(), 0, 0), (Clipped(0.5), 1, 8), (UpdateNoise(1.0, 300, 200), 2, 24)],
+)
+def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas, aggregation, tag, parameters):
+    update = UpdateParams(4.0, 12, 1 if tag == 2 else 500, aggregation)
+    announced = replace(CONFIG, update=update)
     session, opening, models = bytes(size), bytes(size // 2), bytes(len(thetas) * (size + 1))
     fixed = {"name": len("histogram"), "models": len(models), "session": size}
     fixed |= {"weighting": len("powers-of-two"), "opening": len(opening)}
-    search, update = CONFIG.search, CONFIG.update
+    search = CONFIG.search
+    fixed |= {"parameters": parameters}
     config = {
         name: getattr(CONFIG, name)
         for name in ("round_index", "cohort_size", "num_pivots", "update_length")
@@ -659,10 +673,10 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
     config |= {"numerator": 4, "denominator": 5, "resolution_bits": 8, "bound": 8}
     config |= {"noise_numerator": 0, "noise_denominator": 0, "noise_devices": 0}
     config |= {"warm_start": 1001, "verified": 1, "others": len(thetas) - 1}
-    config["min_tail"] = CONFIG.min_tail
+    config |= {"min_tail": CONFIG.min_tail, "aggregation": tag}
     pivots = tuple(range(70))
     samples = {
-        "Announce": (Announce(Levels.at(CONFIG, thetas), models, session), config),
+        "Announce": (Announce(Levels.at(announced, thetas), models, session), config),
         "Relay": (Relay(session), {}),
         "Query": (Ask(Query("histogram", pivots), session, opening), {"pivots": len(pivots)}),
         "Threshold": (
@@ -670,12 +684,6 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
             {"eta": 300, "delta": 70_000},
         ),
     }
-    hidden = replace(CONFIG, update=UpdateParams(4.0, 12, 1, noise=UpdateNoise(1.0, 300, 200)))
-    noisy = Announce(Levels.at(hidden, thetas), models, session)
-    samples["AnnounceNoisy"] = noisy, config | {"max_weight": 1}
-    bounded = replace(CONFIG, update=replace(update, radius=0.5))
-    bounded = Announce(Levels.at(bounded, thetas), models, session)
-    samples["AnnounceRadius"] = bounded, config
     kinds = {row[0]: row[1] for row in rows(TEXT, "12.7") if row[1].startswith("0x")}
     assert kinds.keys() == samples.keys()
     for what, (envelope, values) in samples.items():
@@ -689,8 +697,8 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
 def test_every_formula_is_evaluated():
     messages = {title for number, title in sections(TEXT).items() if number.startswith("8.")}
     parts = {"slot", "slot_list", "advertisement", "box"}
-    announced = {"Announce", "AnnounceNoisy", "AnnounceRadius"}
-    assert FORMULAS.keys() == messages | parts | announced | {"Relay", "Query", "Threshold"}
+    envelopes = {"Announce", "Relay", "Query", "Threshold"}
+    assert FORMULAS.keys() == messages | parts | envelopes
 
 
 def test_sections_are_read_to_their_end():

@@ -25,6 +25,7 @@ from deltafl.protocol import wire as envelopes
 from deltafl.protocol.anonymity import Tail, expected_apart
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import (
+    Exact,
     RoundConfig,
     UpdateParams,
     binding,
@@ -38,6 +39,7 @@ from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile import ballots
 from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.radius import Clipped
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
@@ -119,7 +121,8 @@ def some_params(rng, **changes):
 
 def flat(config):
     """A configuration by the names of section 12.1."""
-    noise, hidden = config.noise_numbers, config.update.noise
+    hidden = config.update.aggregation
+    noise = config.noise
     return SimpleNamespace(
         round_index=config.round_index,
         cohort_size=config.cohort_size,
@@ -136,16 +139,16 @@ def flat(config):
         weighting=config.search.weighting.value,
         epsilon_ticks=config.search.epsilon_ticks,
         min_search_cohort=config.search.min_cohort,
-        noise_numerator=noise[0],
-        noise_denominator=noise[1],
-        noise_devices=noise[2],
-        warm_start=config.warm_start_number,
+        noise_numerator=noise.variance.numerator if noise else 0,
+        noise_denominator=noise.variance.denominator if noise else 0,
+        noise_devices=noise.num_devices if noise else 0,
+        warm_start=0 if config.warm_start is None else config.warm_start + 1,
         verified=config.search.assurance,
         min_tail=config.min_tail,
-        radius=config.update.radius or 0.0,
-        update_norm=0.0 if hidden is None else hidden.norm,
-        update_deviation=0 if hidden is None else hidden.deviation,
-        update_noise_devices=0 if hidden is None else hidden.num_devices,
+        radius=getattr(hidden, "radius", 0.0),
+        update_norm=getattr(hidden, "norm", 0.0),
+        update_deviation=getattr(hidden, "deviation", 0),
+        update_noise_devices=getattr(hidden, "num_devices", 0),
     )
 
 
@@ -177,8 +180,7 @@ def some_config(rng, **changes):
                     1
                     if hidden
                     else rng.choice([1, rng.randint(1, 2**20), 2 ** rng.randint(0, 48)]),
-                    noise=some_noise(rng, size) if hidden else None,
-                    radius=None if hidden else changes.get("radius"),
+                    some_noise(rng, size) if hidden else changes.get("aggregation", Exact()),
                 ),
                 update_length=rng.choice([rng.randint(1, 6), 70]) if hidden else rng.randint(1, 6),
                 warm_start=warm,
@@ -194,7 +196,8 @@ def some_config(rng, **changes):
 
 def some_radius(rng):
     """None, a radius that long updates exceed, or one that may be too small for its round."""
-    return {"radius": rng.choice([None, rng.uniform(0.01, 50), 2.0 ** -rng.randint(0, 12)])}
+    radius = rng.choice([rng.uniform(0.01, 50), 2.0 ** -rng.randint(0, 12)])
+    return {"aggregation": rng.choice([Exact(), Clipped(radius)])}
 
 
 def some_noise(rng, size):
@@ -564,16 +567,11 @@ def check_configuration(page, rng):
     c = flat(config)
     assert page.search_bits(c) == config.search_layout.ring_bits
     assert page.update_bits(c) == config.update_layout.ring_bits
-    for layout, expected in (
-        (page.search_layout(c), config.search_layout),
-        (page.update_layout(c), config.update_layout),
-    ):
-        assert page.canonical_layout(layout, c.cohort_size) == expected.canonical()
     listed = [
         (s.label, s.length, s.ring_bits, s.whole, s.verified, s.proof_size) for s in config.slots()
     ]
     assert page.slots(c) == listed
-    assert page.configuration(c) == config.canonical()
+    assert page.configuration(c, c.round_index) == config.canonical()
     lower = replace(config, theta=config.theta / 2, warm_start=None)
     levels = Levels((config, lower))
     assert page.context([c, flat(lower)], models) == levels.context(models)
@@ -659,8 +657,8 @@ def compare_radius(page, rng, config):
     is_possible = page.may_be_radius(
         SimpleNamespace(radius=radius, update_length=length, update_resolution_bits=bits)
     )
-    update = replace(config.update, radius=radius)
     try:
+        update = replace(config.update, aggregation=Clipped(radius))
         replace(config, update=update)
     except ConfigurationError:
         assert not is_possible
@@ -679,7 +677,6 @@ def check_update_noise(page, rng):
     c, noisy = flat(config), config.noisy_updates
     assert page.noise_sizes(c) == tuple(noisy.sizes)
     assert page.update_noise_bound(c) == noisy.noise.bound(noisy.sizes, config.cohort_size)
-    assert page.noise_bytes(c) == noisy.noise.packed()
     size = noisy.sizes.length
     values = [rng.gauss(0, 1) for _ in range(size)]
     flipped = [x * y for x, y in zip(values, page.rotation_signs(c), strict=True)]
@@ -934,7 +931,7 @@ NEAR = {
         Fraction(0),
         lambda c: multiplier_of(c) * Fraction(9 + 2 * (c.round_index % 2), 10),
     ),
-    "max_update_norm": (2.0**1000, lambda c: c.update.noise.norm / 2 if c.update.noise else 0.0),
+    "max_update_norm": (2.0**1000, lambda c: getattr(c.update.aggregation, "norm", 0.0) / 2),
 }
 """For each limit, what admits everything, and what is beyond the configuration or near it."""
 
@@ -1130,7 +1127,7 @@ WRONG = [
     ("contributions", "* 4**c.update_resolution_bits >=", "* 2**c.update_resolution_bits >="),
     ("contributions", "if not length > c.radius", "if not length > 2 * c.radius"),
     ("contributions", "(c.radius / length)", "c.radius"),
-    ("configuration", "float(c.radius).hex()", "float(1).hex()"),
+    ("configuration", "[1, binary64(c.radius)]", "[1, binary64(1.0)]"),
     ("round_policy", "*(floor(theta * n)", "*(ceil(theta * n)"),
     ("round_policy", "min(c.min_tail, *(", "min(*("),
     ("round_policy", "levels, params.num_invited, n)", "levels, n, n)"),
@@ -1168,8 +1165,8 @@ WRONG = [
     ("sets", "if len(counted) < params", "if len(counted) <= params"),
     (
         "configuration",
-        "c.warm_start,\n        int(c.verified),",
-        "int(c.verified),\n        c.warm_start,",
+        "c.warm_start,\n            c.num_pivots,",
+        "c.num_pivots,\n            c.warm_start,",
     ),
     ("configuration", "b + 1, 16 + c.cohort_size", "b, 16 + c.cohort_size"),
     ("contributions", "j = 2 * (F - pivots[0]) + 1", "j = 2 * (F - pivots[0]) - 1"),

@@ -360,8 +360,6 @@ def check_layouts(case):
         same(case[name]["fields"], shown)
         same(case[name]["length"], rounds.length_of(fields))
         same(case[name]["ring_bits"], bits)
-        described = rounds.layout_bytes(fields, config["cohort_size"])
-        same(case[name]["canonical"], described.hex())
     same(case["slots"], rounds.slots(config))
     same(case["canonical"], rounds.canonical(config).hex())
     model = unhex(case["model"])
