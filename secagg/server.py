@@ -12,13 +12,14 @@ session because of it.
 Spec: §10.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final
 
 import numpy as np
 
 from deltafl.secagg import keys, signing, survival, wire
+from deltafl.secagg.blame import Blame, trace
 from deltafl.secagg.codec import Records
 from deltafl.secagg.directory import Directory
 from deltafl.secagg.errors import (
@@ -76,7 +77,7 @@ from deltafl.secagg.survival import (
     require_roster,
     settle,
 )
-from deltafl.secagg.unmasking import Blame, PromiseBroken, SlotSecrets
+from deltafl.secagg.unmasking import SlotSecrets
 
 _NO_BOXES: Final = np.zeros((0, 0, 0), dtype=np.uint8)
 _NOT_ROUNDS: Final = frozenset({OpenSlotCall, ListSlotCall, Abort})
@@ -500,12 +501,15 @@ class Server:
     def _close_unmask(self) -> Outgoing:
         cohort, slot = self._formed, present(self._open)
         require_recoverable(cohort.graph, self.params, slot.members, self._helpers())
-        try:
-            blame = slot.unmask(self._commitments, self._primitives.add_masks)
-        except PromiseBroken as broken:
-            self._blame(broken.blame)
-            raise
-        self._blame(blame)
+        shares, promises = present(slot.secrets), slot.promises(self._commitments)
+        nobody = np.zeros_like(slot.members)
+        secrets: Mapping[int, bytes]
+        secrets = shares.rebuild(promises, np.flatnonzero(slot.members), nobody)
+        if len(secrets) < np.count_nonzero(slot.members):
+            blame = trace(shares, promises)
+            self._blame(blame)
+            secrets = blame.secrets
+        slot.unmask(shares.recovered(secrets), promises, self._primitives.add_masks)
         self._agreed = slot.contributed
         self._sum = slot.revealed(self.remaining)
         self._open = None

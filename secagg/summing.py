@@ -31,7 +31,7 @@ from deltafl.secagg.params import ClientId, SessionId, SessionParams, SlotSpec
 from deltafl.secagg.primitives import AddMasks
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.signing import Signer
-from deltafl.secagg.unmasking import Blame, Promises, Recovered, SlotSecrets, remove_masks
+from deltafl.secagg.unmasking import Promises, Recovered, SlotSecrets, remove_masks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,26 +184,23 @@ class Summing:
 
         return Letters(recipients, write)
 
-    def unmask(self, commitments: Mapping[int, Sequence[bytes]], add_masks: AddMasks) -> Blame:
-        """Remove all masks from the sum; who has lied.
+    def promises(self, commitments: Mapping[int, Sequence[bytes]]) -> Promises:
+        """What the secrets of the slot must match.
 
         Args:
             commitments: To the seeds of every tolerant slot, by position.
-            add_masks: The function that adds masks.
-
-        Raises:
-            PromiseBroken: a secret is not the one that was promised.
-            SessionAborted: a secret cannot be rebuilt.
         """
         column = self.params.columns[self.index]
         mask_keys = {p: k.mask_keys[column] for p, k in self.devices.keys.items()}
         of_slot = {p: c[column] for p, c in commitments.items()}
-        promises = Promises(self.context, self.index, of_slot, mask_keys)
-        self.recovered = recovered = present(self.secrets).recover(promises)
+        return Promises(self.context, self.index, of_slot, mask_keys)
+
+    def unmask(self, recovered: Recovered, promises: Promises, add_masks: AddMasks) -> None:
+        """Remove all masks from the sum; `add_masks` adds masks to it."""
+        self.recovered = recovered
         summed = self.total, recovered, self.context, self.devices.graph, self.contributed
-        of_blinding = remove_masks(*summed, mask_keys, add_masks, verified=self.spec.verified)
-        self.blinding += of_blinding
-        return recovered.blame
+        masks = remove_masks(*summed, promises.mask_keys, add_masks, verified=self.spec.verified)
+        self.blinding += masks
 
     def revealed(self, remaining: tuple[ClientId, ...]) -> SlotSum:
         """The sum, from which all masks are gone, and its proof."""

@@ -598,8 +598,8 @@ def test_a_changed_kind_is_found():
 
 
 def test_every_kind_of_message_has_a_section():
-    assert set(KINDS.values()) == set(wire._READERS)
-    assert len(KINDS) == len(wire._READERS)
+    assert set(KINDS.values()) == set(wire._BY_KIND)
+    assert len(KINDS) == len(wire._BY_KIND)
 
 
 def test_a_wrong_formula_is_found():

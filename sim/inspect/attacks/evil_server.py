@@ -282,7 +282,7 @@ class EvilServer:
             if secret[0] == slot and len(shares) >= self.params.threshold:
                 holders = sorted(shares)[: self.params.threshold]
                 weights = shamir.lagrange_at_zero(np.array([holders]) + 1)
-                limbs = shamir.combine(weights, np.array([[shares[p] for p in holders]]))
+                limbs = shamir.combine(weights, (shares[p][None] for p in holders))
                 if (rebuilt := shamir.from_limbs(limbs)[0]) is not None:
                     self.secrets[secret] = rebuilt
 

@@ -93,10 +93,10 @@ def without_known_masks(
         # The sum over a single survivor; or over all others, of which the vector of a lost one has
         # the negative masks.
         if position in seeds:
-            known = Recovered({position: seeds[position]}, lost, recovered.blame)
+            known = Recovered({position: seeds[position]}, lost)
             total, summed = heads[device].copy(), listed & (ids == device)
         elif position in lost:
-            known = Recovered({}, {position: lost[position]}, recovered.blame)
+            known = Recovered({}, {position: lost[position]})
             total, summed = np.zeros_like(heads[device]) - heads[device], listed & (ids != device)
         else:
             continue
