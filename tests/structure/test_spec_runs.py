@@ -301,8 +301,9 @@ def check_commitments(page, rng):
         values = openings.signed(np.array(vector, dtype=np.uint64), bits)
         assert commitment == pedersen.commit(values, blinding)
         words = ring.to_words(np.array(vector, dtype=np.uint64), bits)
-        on_wire = page.with_blinding(vector, bits, blinding)
-        assert on_wire == openings.pack(spec, words, blinding)
+        for number in (blinding, blinding - page.ORDER, page.ORDER - 1, page.ORDER):
+            on_wire = page.with_blinding(vector, bits, number)
+            assert on_wire == openings.pack(spec, words, number)
         total = [(a + b) % 2**bits for a, b in zip(total, vector, strict=True)]
         committed.append(commitment)
     summed = sum(blindings)
