@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.secagg import keys, signing, survival, wire
-from deltafl.secagg.blame import Blame, trace
+from deltafl.secagg.blame import trace
 from deltafl.secagg.codec import Records
 from deltafl.secagg.directory import Directory
 from deltafl.secagg.errors import (
@@ -507,7 +507,10 @@ class Server:
         secrets = shares.rebuild(promises, np.flatnonzero(slot.members), nobody)
         if len(secrets) < np.count_nonzero(slot.members):
             blame = trace(shares, promises)
-            self._blame(blame)
+            for owner, holder in blame.disputes:
+                self._dispute(owner, holder)
+            for position, fault in blame.faults.items():
+                self._drop(cohort.id_at(position), fault)
             secrets = blame.secrets
         slot.unmask(shares.recovered(secrets), promises, self._primitives.add_masks)
         self._agreed = slot.contributed
@@ -550,12 +553,6 @@ class Server:
         self.drops.setdefault(client, Drop(fault, self.step))
         if self._cohort is not None:
             self._members[self._cohort.positions[client]] = False
-
-    def _blame(self, blame: Blame) -> None:
-        for owner, holder in blame.disputes:
-            self._dispute(owner, holder)
-        for position, fault in blame.faults.items():
-            self._drop(self._formed.id_at(position), fault)
 
     def _dispute(self, owner: int, holder: int) -> None:
         cohort = self._formed

@@ -304,8 +304,9 @@ def check_commitments(page, rng):
         values = openings.signed(np.array(vector, dtype=np.uint64), bits)
         assert commitment == pedersen.commit(values, blinding)
         words = ring.to_words(np.array(vector, dtype=np.uint64), bits)
-        on_wire = page.with_blinding(vector, bits, blinding)
-        assert on_wire == openings.pack(spec, words, blinding)
+        for number in (blinding, blinding - page.ORDER, page.ORDER - 1, page.ORDER):
+            on_wire = page.with_blinding(vector, bits, number)
+            assert on_wire == openings.pack(spec, words, number)
         total = [(a + b) % 2**bits for a, b in zip(total, vector, strict=True)]
         committed.append(commitment)
     summed = sum(blindings)
@@ -959,18 +960,19 @@ def check_trace(page, rng):
     search = page.Search(c)
     shown = page.query_binding(context, c.method, search.query())
     info, b = page.slot_info(params, 0, shown), page.search_bits(c)
-    total = [0] * (len(page.search_layout(c)) + 16)
+    total, blinding = [0] * len(page.search_layout(c)), 0
     for party in parties:
         tick = page.tick(c, spec_trace.LOSSES[party.device])
         values = page.answer(c, search.query(), tick, 1)
-        vector = party.answer_whole(
+        vector, masked_blinding = party.answer_whole(
             page.encode_values(page.search_layout(c), b, values), b, info, everybody
         )
         total = [(x + y) % 2**b for x, y in zip(total, vector, strict=True)]
-    assert total[:-16] == session.sums[0].vector.tolist()
+        blinding += masked_blinding
+    assert total == session.sums[0].vector.tolist()
     committed = [party.committed[:32] for party in parties]
-    assert page.sum_opens(total, b, committed)
-    search.take(page.decode_sums(page.search_layout(c), b, 3, total[:-16]))
+    assert page.sum_opens(total, b, blinding, committed)
+    search.take(page.decode_sums(page.search_layout(c), b, 3, total))
     eta, delta = search.threshold(0)
     assert page.check_threshold(search, False, False, 3, 3, False, eta, delta, 2) == ((2, 2), 3)
     asked = envelopes.decode(session.to[3][5])
@@ -997,6 +999,9 @@ def check_trace(page, rng):
         for vectors, selves in zip(zip(*masked, strict=True), zip(*plain, strict=True), strict=True)
     ]
     assert summed == session.sums[1].vector.tolist()
+
+
+WHOLE_MASK = b"deltafl/secagg/v3/pairwise mask of a whole slot"
 
 
 class TracedDevice:
@@ -1049,16 +1054,21 @@ class TracedDevice:
     def answer_whole(self, vector, b, info, members):
         page = self.page
         blinding = int.from_bytes(self.draw(64), "little") % page.ORDER
-        commitment, wire_vector = page.commit_vector(vector, b, blinding)
+        commitment = page.commit_vector(vector, b, blinding)
         pairs = {
             p: page.whole_mask_key(self.secret, self.sealing, q.sealing, self.sid, info, members)
             for p, q in self.peers.items()
         }
         statement = page.commitment_statement(self.sid, info, commitment, self.sealing)
         self.committed = commitment + self.signature(statement)
-        masked = page.masked(wire_vector, b, self.position, None, pairs)
-        self.say(0x14, 0, page.packed(masked, b), self.committed)
-        return masked
+        masked = page.masked(vector, b, self.position, None, pairs)
+        label = page.pack(WHOLE_MASK, info, len(members), page.bitmap(members))
+        for p, q in self.peers.items():
+            ends = min(self.sealing, q.sealing) + max(self.sealing, q.sealing)
+            mask = page.blinding_mask(page.agree(self.secret, q.sealing), self.sid, label + ends)
+            blinding += mask if self.position < p else -mask
+        self.say(0x14, 0, page.with_blinding(masked, b, blinding), self.committed)
+        return masked, blinding
 
     def answer_tolerant(self, vector, b, info):
         page = self.page
@@ -1146,7 +1156,9 @@ WRONG = [
     ("shares", "PRIME = 2**31 - 1", "PRIME = 2**31 - 3"),
     ("redraws", '"little") % 2**31 for', '"little") % 2**32 for'),
     ("commitments", 'generator", j, attempt', 'generator", attempt, j'),
-    ("commitments", "return [(blinding >> 16 * i)", "return [(blinding >> 15 * i)"),
+    ("commitments", "(blinding % ORDER).to_bytes(32", "(blinding % P).to_bytes(32"),
+    ("commitments", 'v3/mask of a blinding") + info', 'v3/mask of a blinding", info)'),
+    ("commitments", "chacha20(key, 64)", "chacha20(key, 32)"),
     (
         "params",
         "int(params.signed),\n        params.graph_seed",
@@ -1168,7 +1180,7 @@ WRONG = [
         "c.warm_start,\n            c.num_pivots,",
         "c.num_pivots,\n            c.warm_start,",
     ),
-    ("configuration", "b + 1, 16 + c.cohort_size", "b, 16 + c.cohort_size"),
+    ("configuration", "return b + 1 if c.verified", "return b if c.verified"),
     ("contributions", "j = 2 * (F - pivots[0]) + 1", "j = 2 * (F - pivots[0]) - 1"),
     ("layouts", "C * min(0, lo), C * max(0, hi)", "C * min(0, lo), C * hi"),
     ("which_layouts_exist", "        0 <= f <= 53\n", "        f <= 53\n"),

@@ -219,7 +219,7 @@ def max_message_bytes(params):
     largest = max(advertised, 40 + 72 * tolerant, 96, 41)
     lists = params["num_invited"] * (8 + largest) + 32 * tolerant
     longest = max(
-        (slot["ring_bits"] * (slot["length"] + 16 * slot["verified"]) + 7) // 8
+        (slot["ring_bits"] * slot["length"] + 7) // 8 + 32 * slot["verified"]
         for slot in params["slots"]
     )
     return 64 + longest + max(lists, 2**20)
