@@ -673,10 +673,10 @@ def test_who_commits_to_something_else_than_it_masks_ends_the_round_and_is_not_n
     commit = openings.commit
 
     def lie(context, spec, vector, identity, *rest):
-        wired, signed = commit(context, spec, vector, identity, *rest)
+        made = commit(context, spec, vector, identity, *rest)
         if identity.public == liar:
-            wired[0] += 1
-        return wired, signed
+            vector[0] += 1  # what is masked next
+        return made
 
     honest = RoundParties(parties.config).play()
     assert honest.aborted is None
