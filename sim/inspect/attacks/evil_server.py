@@ -324,7 +324,7 @@ class EvilServer:
         mutual = {peer for peer in opened[own] & summed if own in opened[peer]}
         for peer in opened[own] - mutual - {own}:
             if (pair := self._pair(context, slot, own, peer)) is not None:
-                yield pair
+                yield pair._replace(peer=peer)  # whichever end it was computed from
 
     def _tell(self, position: int, message: Message) -> Message | None:
         data = wire.encode(message, self.params)
