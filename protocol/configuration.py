@@ -1,11 +1,14 @@
 """The public configuration of a round, which server and devices agree on before it starts."""
 
-from dataclasses import dataclass, field, replace
+import struct
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, field, replace
 from fractions import Fraction
-from typing import Final
+from typing import Final, Generic, NamedTuple, Never, TypeVar
 
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.labels import Label
+from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile import ballots
 from deltafl.protocol.quantile.registry import quantile_method
@@ -16,17 +19,31 @@ from deltafl.protocol.quantile.search import (
     SearchConfig,
     SearchParams,
 )
-from deltafl.protocol.radius import check_radius
+from deltafl.protocol.radius import Clipped, check_radius
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import NoisyUpdates, UpdateNoise
-from deltafl.secagg import SlotSpec, UsageError
-from deltafl.secagg.labels import digest, pack
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import DecodeError, SlotSpec, UsageError
+from deltafl.secagg.codec import FieldReader, Value, write_fields
+from deltafl.secagg.labels import digest
 from deltafl.secagg.layout import MAX_NUMERATOR_BITS, Field, Layout
-from deltafl.secagg.params import MAX_LENGTH, verified_ring_bits
+from deltafl.secagg.params import MAX_LENGTH
 
 QUANTILE_SLOT: Final = "quantile"
 UPDATE_SLOT: Final = "update"
-_MAX_THETA_PART: Final = 2**32 - 1
+_MAX_PIVOTS: Final = 1 << 16
+_MAX_NAME: Final = 32
+_HALF: Final = 2**32 - 1
+_WORD: Final = 2**63 - 1
+_DOUBLE: Final = struct.Struct("<d")
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Updates are summed exactly, however long they are."""
+
+
+_Aggregation = Exact | Clipped | UpdateNoise
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +57,18 @@ class UpdateParams:
             resolution, or updates round to zero.
         resolution_bits: n_k·Δ_k is summed in multiples of 2^-resolution_bits.
         max_weight: Largest n_k; larger ones are clipped to it.
-        noise: Noise of the sum of updates, which all weigh the same; None for exact sums.
-        radius: Longer updates are scaled down to this length, and devices with longer ones are
-            counted; see `deltafl.protocol.radius`. None to sum updates however long they are.
+        aggregation: How updates are summed: exactly, scaled down to a radius, or under noise, with
+            which all weigh the same.
 
     Raises:
         ConfigurationError: the clip is not a positive number, the resolution is not from 0 to 53
-            bits, there is noise and weights differ, or there is a radius besides noise.
+            bits, or there is noise and weights differ.
     """
 
     clip: float = 2.0
     resolution_bits: int = 10
     max_weight: int = 8192
-    noise: UpdateNoise | None = None
-    radius: float | None = None
+    aggregation: _Aggregation = Exact()
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < float("inf"):
@@ -62,14 +77,10 @@ class UpdateParams:
             raise ConfigurationError(
                 f"update_resolution_bits={self.resolution_bits} is not in [0, {MAX_NUMERATOR_BITS}]"
             )
-        if self.noise is not None and self.max_weight != 1:
+        if isinstance(self.aggregation, UpdateNoise) and self.max_weight != 1:
             raise ConfigurationError(
                 f"max_weight={self.max_weight} with noise in the sum of updates: noise hides a "
                 "device that weighs 1, so set it to 1"
-            )
-        if self.radius is not None and self.noise is not None:
-            raise ConfigurationError(
-                f"radius={self.radius} with noise in the updates: noise has a norm of its own"
             )
 
 
@@ -118,9 +129,9 @@ class RoundConfig:
     update_layout: Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.round_index < 2**63:
+        if not 0 <= self.round_index <= _WORD:
             raise ConfigurationError(f"round_index={self.round_index} is not in [0, 2^63)")
-        if max(self.theta.numerator, self.theta.denominator) > _MAX_THETA_PART:
+        if max(self.theta.numerator, self.theta.denominator) > _HALF:
             raise ConfigurationError(f"theta={self.theta} has parts of more than 32 bits")
         if self.update_length < 1:
             raise ConfigurationError(f"update_length={self.update_length} is less than 1")
@@ -135,14 +146,14 @@ class RoundConfig:
             object.__setattr__(self, "update_layout", self._lay_out_update())
         except UsageError as error:  # a sum that fits no ring
             raise ConfigurationError(str(error)) from None
-        if self.update.radius is not None:
-            check_radius(self.update.radius, self.update_length, self.update.resolution_bits)
-        noise = self.update.noise
-        if noise is not None and noise.num_devices > self.cohort_size:
-            raise ConfigurationError(
-                f"noise of updates from {noise.num_devices} devices is from more than cohort_size="
-                f"{self.cohort_size}"
-            )
+        match self.update.aggregation:
+            case Clipped(radius):
+                check_radius(radius, self.update_length, self.update.resolution_bits)
+            case UpdateNoise(num_devices=number) if number > self.cohort_size:
+                raise ConfigurationError(
+                    f"noise of updates from {number} devices is from more than cohort_size="
+                    f"{self.cohort_size}"
+                )
         for layout in (self.search_layout, self.update_layout):
             if layout.length > MAX_LENGTH:
                 raise ConfigurationError(
@@ -221,60 +232,31 @@ class RoundConfig:
     @property
     def noisy_updates(self) -> NoisyUpdates | None:
         """How updates are summed under noise; None where sums are exact. Spec: §12.16."""
-        noise = self.update.noise
-        if noise is None:
+        noise = self.update.aggregation
+        if not isinstance(noise, UpdateNoise):
             return None
         seed = digest(Label.ROTATION, self.canonical())
         return NoisyUpdates(noise, self.update_length, self.cohort_size, seed)
 
-    @property
-    def noise_numbers(self) -> tuple[int, int, int]:
-        """Numerator and denominator of the variance, and the number of devices; zeros for no noise.
+    def fields(self) -> list[Value]:
+        """The configuration as fields of a message. Spec: §12.1."""
+        return _ROUND.write(self)
 
-        Spec: §12.1.
+    @classmethod
+    def read(cls, fields: FieldReader) -> "RoundConfig":
+        """Read what `fields` gives.
+
+        Raises:
+            DecodeError: a field is outside its range, or there is no such round.
         """
-        noise = self.noise
-        if noise is None:
-            return 0, 0, 0
-        return noise.variance.numerator, noise.variance.denominator, noise.num_devices
-
-    @property
-    def warm_start_number(self) -> int:
-        """The warm start as a number: 0 for none, else the tick and one. Spec: §12.1."""
-        return 0 if self.warm_start is None else self.warm_start + 1
+        try:
+            return _ROUND.read(fields)
+        except ConfigurationError as error:
+            raise DecodeError(f"impossible configuration: {error}") from None
 
     def canonical(self) -> bytes:
-        """An injective description of the configuration, for hashing."""
-        noise = self.update.noise
-        return pack(
-            self.round_index,
-            self.cohort_size,
-            self.theta.numerator,
-            self.theta.denominator,
-            self.method.encode(),
-            0 if self.num_pivots is None else self.num_pivots,
-            self.search.max_queries,
-            self.search_layout.canonical(),
-            self.update_layout.canonical(),
-            self.search.grid.resolution_bits,
-            self.search.grid.bound,
-            self.update.max_weight,
-            float(self.update.clip).hex().encode(),
-            self.search.weighting.encode(),
-            self.search.epsilon_ticks,
-            self.search.min_cohort,
-            *self.noise_numbers,
-            self.warm_start_number,
-            self.search.assurance,
-            self.min_tail,
-            *(() if noise is None else (noise.packed(),)),
-            *self._radius_described(),
-        )
-
-    def _radius_described(self) -> tuple[bytes, ...]:
-        """What is described of the radius; without one nothing. Spec: §12.18."""
-        radius = self.update.radius
-        return () if radius is None else (float(radius).hex().encode(),)
+        """The fields, encoded: different configurations give different bytes. Spec: §12.6."""
+        return write_fields(self.fields())
 
     def _proof_size(self, *, is_first: bool) -> int:
         """Bytes of the proof that an answer to a query is valid; 0 if there is none."""
@@ -290,17 +272,17 @@ class RoundConfig:
         layout = self.quantile.layout(self.search_config)
         if not self.search.verified:
             return layout
-        # Every field is read as two's complement, and sums of blindings have to fit.
-        bits = max(layout.ring_bits + 1, verified_ring_bits(self.cohort_size))
-        return replace(layout, min_ring_bits=bits)
+        # Every field is read as two's complement.
+        return replace(layout, min_ring_bits=layout.ring_bits + 1)
 
     def _lay_out_update(self) -> Layout:
         """The fields of the update; the loss gets all the resolution that the ring has room for.
 
         Spec: §12.3.
         """
-        if self.update.noise is not None:
-            return self.update.noise.layout(self.update_length, self.cohort_size)
+        aggregation = self.update.aggregation
+        if isinstance(aggregation, UpdateNoise):
+            return aggregation.layout(self.update_length, self.cohort_size)
         heaviest, grid = self.update.max_weight, self.search.grid
         bound, bits = self.update.clip * heaviest, self.update.resolution_bits
         update = Field("update", self.update_length, -bound, bound, bits)
@@ -316,7 +298,7 @@ class RoundConfig:
             Field("count", 1, 0, 1, 0),
             Field("clipped", 1, 0, self.update_length + 2, 0),
         )
-        if self.update.radius is not None:
+        if isinstance(aggregation, Clipped):
             fields = (*fields, Field("longer", 1, 0, 1, 0))
         return Layout(fields, self.cohort_size)
 
@@ -331,3 +313,145 @@ def binding(context: bytes, question: Query | Threshold) -> bytes:
         question: The query or threshold that this party has seen.
     """
     return digest(Label.BINDING, context, type(question).__name__.encode(), question.canonical())
+
+
+# How a configuration is announced and described: the fields in their order, and their ranges.
+
+_T = TypeVar("_T")
+_Given = TypeVar("_Given", contravariant=True)
+_Taken = TypeVar("_Taken", covariant=True)
+
+
+class _Codec(NamedTuple, Generic[_Given, _Taken]):
+    """How a value is written as fields, and read from fields that anybody may have sent."""
+
+    write: Callable[[_Given], list[Value]]
+    read: Callable[[FieldReader], _Taken]
+
+
+def _integer(low: int, high: int) -> _Codec[int, int]:
+    return _Codec(lambda number: [number], lambda fields: fields.integer(low, high))
+
+
+def _record(make: type[_T], **parts: _Codec[Never, object]) -> _Codec[_T, _T]:
+    """The fields of a value's parts, one part after the other."""
+
+    def read(fields: FieldReader) -> _T:
+        values = {name: part.read(fields) for name, part in parts.items()}
+        return make(**values)
+
+    return _Codec(
+        lambda value: [x for name in parts for x in parts[name].write(getattr(value, name))], read
+    )
+
+
+def _read_name(fields: FieldReader) -> str:
+    try:
+        return fields.records(1, most=_MAX_NAME).decode("ascii")
+    except UnicodeDecodeError:
+        raise DecodeError("a name is not ASCII") from None
+
+
+def _read_weighting(fields: FieldReader) -> Weighting:
+    name = _read_name(fields)
+    if name not in tuple(Weighting):
+        raise DecodeError(f"unknown weighting {name!r}")
+    return Weighting(name)
+
+
+def _write_double(number: float) -> list[Value]:
+    return [_DOUBLE.pack(number)]
+
+
+def _read_double(fields: FieldReader) -> float:
+    (number,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))
+    return float(number)
+
+
+def _write_warm_start(tick: int | None) -> list[Value]:
+    return [0 if tick is None else tick + 1]
+
+
+def _read_warm_start(fields: FieldReader) -> int | None:
+    number = fields.integer(0, _WORD)
+    return number - 1 if number else None
+
+
+def _write_pivots(num_pivots: int | None) -> list[Value]:
+    return [num_pivots or 0]
+
+
+def _write_noise(noise: Noise | None) -> list[Value]:
+    if noise is None:
+        return [0, 0, 0]
+    return [noise.variance.numerator, noise.variance.denominator, noise.num_devices]
+
+
+def _read_noise(fields: FieldReader) -> Noise | None:
+    numerator, denominator = fields.integer(0, _WORD), fields.integer(0, _WORD)
+    num_devices = fields.integer(0, _HALF)
+    if numerator == denominator == num_devices == 0:
+        return None
+    if denominator == 0:
+        raise DecodeError("the denominator of the noise's variance is zero")
+    return Noise(Fraction(numerator, denominator), num_devices)
+
+
+_AGGREGATIONS: Final[tuple[tuple[type[_Aggregation], struct.Struct], ...]] = (
+    (Exact, struct.Struct("<")),
+    (Clipped, _DOUBLE),
+    (UpdateNoise, struct.Struct("<dQQ")),
+)
+"""By tag: what updates may be summed by, and how its attributes are packed."""
+
+
+def _write_aggregation(aggregation: _Aggregation) -> list[Value]:
+    tag = [make for make, _ in _AGGREGATIONS].index(type(aggregation))
+    return [tag, _AGGREGATIONS[tag][1].pack(*astuple(aggregation))]
+
+
+def _read_aggregation(fields: FieldReader) -> _Aggregation:
+    make, packed = _AGGREGATIONS[fields.integer(0, len(_AGGREGATIONS) - 1)]
+    return make(*packed.unpack(fields.binary(packed.size)))
+
+
+def _write_name(name: str) -> list[Value]:
+    return [name.encode()]
+
+
+def _read_search(fields: FieldReader) -> SearchParams:
+    search, assurance = _SEARCH.read(fields), fields.integer(0, 2)
+    return replace(search, verified=assurance > 0, proved=assurance > 1)
+
+
+_THETA: Final = _record(Fraction, numerator=_integer(1, _HALF), denominator=_integer(1, _HALF))
+_GRID: Final = _record(LossGrid, resolution_bits=_integer(0, 64), bound=_integer(1, _HALF))
+_SEARCH: Final = _record(
+    SearchParams,
+    max_queries=_integer(0, 1 << 16),
+    grid=_GRID,
+    weighting=_Codec(_write_name, _read_weighting),
+    epsilon_ticks=_integer(0, _WORD),
+    min_cohort=_integer(0, _HALF),
+)
+_UPDATE: Final = _record(
+    UpdateParams,
+    clip=_Codec(_write_double, _read_double),
+    resolution_bits=_integer(0, 64),
+    max_weight=_integer(1, 1 << MAX_NUMERATOR_BITS),
+    aggregation=_Codec(_write_aggregation, _read_aggregation),
+)
+_ROUND: Final = _record(
+    RoundConfig,
+    round_index=_integer(0, _WORD),
+    cohort_size=_integer(1, _HALF),
+    theta=_THETA,
+    method=_Codec(_write_name, _read_name),
+    search=_Codec(lambda search: [*_SEARCH.write(search), search.assurance], _read_search),
+    update=_UPDATE,
+    update_length=_integer(1, _HALF),
+    warm_start=_Codec(_write_warm_start, _read_warm_start),
+    num_pivots=_Codec(_write_pivots, lambda fields: fields.integer(0, _MAX_PIVOTS) or None),
+    noise=_Codec(_write_noise, _read_noise),
+    min_tail=_integer(0, _HALF),
+)

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.radius import within
+from deltafl.protocol.radius import Clipped, within
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.layout import Multiple
 from deltafl.secagg.randomness import Randomness
@@ -96,7 +97,7 @@ class DeviceRound:
             EncodingError: the update has the wrong shape or type, or needs noise, and there is no
                 randomness to draw it from.
         """
-        if self.config.update.noise is not None:
+        if isinstance(self.config.update.aggregation, UpdateNoise):
             return self._with_noise(update, randomness)
         config = self.config
         numbers: Update | npt.NDArray[np.float64]
@@ -115,7 +116,7 @@ class DeviceRound:
             "count": int(update is not None),
             "clipped": num_clipped,
         }
-        if config.update.radius is not None:
+        if isinstance(config.update.aggregation, Clipped):
             values["longer"] = int(is_longer)
         return config.update_layout.encode(values)[0]
 
@@ -123,8 +124,10 @@ class DeviceRound:
         self, numbers: Update | npt.NDArray[np.float64]
     ) -> tuple[Update | npt.NDArray[np.float64], bool]:
         """An update as its round sums it, and whether it was longer than the round's radius."""
-        radius = self.config.update.radius
-        return (numbers, False) if radius is None else within(numbers, radius)
+        match self.config.update.aggregation:
+            case Clipped(radius):
+                return within(numbers, radius)
+        return numbers, False
 
     def _zeros(self) -> Update:
         """Zeros in place of an update: a device that does not pass needs the same memory."""

@@ -19,7 +19,8 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.mm import MajoriseMinimise
-from deltafl.protocol.update_noise import Sizes
+from deltafl.protocol.radius import Clipped
+from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DevicePolicy, SessionParams
 from deltafl.secagg.policy import Range
@@ -146,11 +147,12 @@ class RoundPolicy(DevicePolicy):
             levels.can_be_followed or not insists,
             "the search is not verified, and unverified_if_active is not set",
         )
-        radius = levels.common.update.radius
-        self._insist(
-            radius is None or not insists,
-            f"radius={radius}: the server chooses it, and unverified_if_active is not set",
-        )
+        match levels.common.update.aggregation:
+            case Clipped(radius):
+                self._insist(
+                    not insists,
+                    f"radius={radius}: the server chooses it, and unverified_if_active is not set",
+                )
         self.check(params)
         self._check_numbers(levels.common)
         fewest = max(params.min_cohort, levels.common.search.min_cohort)
@@ -189,8 +191,8 @@ class RoundPolicy(DevicePolicy):
 
     def _check_update_noise(self, config: RoundConfig, params: SessionParams) -> None:
         """Refuse too little noise in the sum of updates, or from devices that may not be in it."""
-        noise, least = config.update.noise, self.min_update_noise
-        if noise is None:
+        noise, least = config.update.aggregation, self.min_update_noise
+        if not isinstance(noise, UpdateNoise):
             self._insist(
                 least == 0, f"the update is without noise, which is below min_update_noise={least}"
             )

@@ -12,12 +12,31 @@ Spec: §12.18, §14.15.
 """
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from deltafl.protocol.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Clipped:
+    """Updates are scaled down to a radius, and devices with longer ones are counted.
+
+    Attributes:
+        radius: R, the largest L2 norm.
+
+    Raises:
+        ConfigurationError: it is not a positive number.
+    """
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.radius < math.inf:
+            raise ConfigurationError(f"radius={self.radius} is not a positive number")
 
 
 def check_radius(radius: float, length: int, resolution_bits: int) -> None:
@@ -28,15 +47,13 @@ def check_radius(radius: float, length: int, resolution_bits: int) -> None:
     under which only heavy devices do.
 
     Args:
-        radius: R.
+        radius: R, finite.
         length: d, numbers in an update.
         resolution_bits: Updates are summed in steps of 2^-resolution_bits.
 
     Raises:
-        ConfigurationError: R is not finite, or below √d·2^-resolution_bits.
+        ConfigurationError: R is below √d·2^-resolution_bits.
     """
-    if not (math.isfinite(radius) and radius > 0):
-        raise ConfigurationError(f"radius={radius} is not a positive number")
     if Fraction(radius) ** 2 * 4**resolution_bits < length:
         raise ConfigurationError(
             f"radius={radius:g} is below {least_radius(length, resolution_bits):g}: spread over "

@@ -32,7 +32,6 @@ Spec: §12.16.
 """
 
 import math
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -54,7 +53,6 @@ FIELDS: Final = ("update", "count", "weighted_loss", "clipped")
 
 Floats = npt.NDArray[np.float64]
 
-_PACKED: Final = struct.Struct("<dQQ")
 _MAX_DEVICES: Final = 2**32 - 1
 _LEAST_DEVIATION: Final = 2  # sums of shares are then discrete Gaussian to 1e-16
 _FINENESS: Final = 64  # steps in C for each unit of √D
@@ -159,19 +157,6 @@ class UpdateNoise:
             cls(norm, _LEAST_DEVIATION, num_devices)  # which says so
         square = multiplier**2 * sizes.square_sensitivity / num_devices
         return cls(norm, max(_root_above(square), _LEAST_DEVIATION), num_devices)
-
-    def packed(self) -> bytes:
-        """The noise in announcements and digests, 24 bytes. Spec: §12.16."""
-        return _PACKED.pack(self.norm, self.deviation, self.num_devices)
-
-    @classmethod
-    def unpack(cls, packed: bytes) -> "UpdateNoise":
-        """Read what `packed` gives.
-
-        Raises:
-            ConfigurationError: a value is out of range.
-        """
-        return cls(*_PACKED.unpack(packed))
 
     def square_multiplier(self, sizes: Sizes) -> Fraction:
         """z²: the variance of the sum's noise over the squared sensitivity, exact."""

@@ -9,31 +9,25 @@ Spec: §12.7.
 import struct
 from enum import IntEnum
 from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Final
 
-from deltafl.protocol.configuration import RoundConfig, UpdateParams
+from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.labels import VERSION
 from deltafl.protocol.levels import MAX_LEVELS, Levels
-from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
-from deltafl.protocol.noise import Noise
-from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.protocol.update_noise import UpdateNoise
-from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DecodeError
 from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
 
 MAX_BYTES: Final = 1 << 32
-_MAX_FIELDS: Final = 28
+_MAX_FIELDS: Final = 29
 _MAX_NAME: Final = 32
 _MAX_PIVOTS: Final = 1 << 16
 _PIVOTS: Final = 8
-_UPDATE_NOISE: Final = 24
 _LEVEL: Final = struct.Struct("<IIQ")
 _WORD: Final = 2**63 - 1
-_DOUBLE: Final = struct.Struct("<d")
 
 
 class Kind(IntEnum):
@@ -43,18 +37,6 @@ class Kind(IntEnum):
     RELAY = 0x22
     QUERY = 0x23
     THRESHOLD = 0x24
-    ANNOUNCE_NOISY = 0x27
-    ANNOUNCE_RADIUS = 0x28
-
-
-_ANNOUNCED: Final = (Kind.ANNOUNCE, Kind.ANNOUNCE_NOISY, Kind.ANNOUNCE_RADIUS)
-
-
-class _More(NamedTuple):
-    """What a round's updates have beyond the usual; see `UpdateParams`."""
-
-    noise: UpdateNoise | None = None
-    radius: float | None = None
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -92,9 +74,8 @@ def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
     match envelope:
         case Announce(levels, models, session):
             # The models come last, so the short public fields are at the start of a long message.
-            fields = [*_config_fields(levels.common), _pack_others(levels), session, models]
-            kind, more = _more_of_updates(levels.common.update)
-            return kind, [*more, *fields]
+            described = levels.common.fields()
+            return Kind.ANNOUNCE, [*described, _pack_others(levels), session, models]
         case Relay(session):
             return Kind.RELAY, [session]
         case Ask(Query(method, pivots), session, opening):
@@ -106,8 +87,8 @@ def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
 
 
 def _from_fields(kind: int, fields: FieldReader) -> Envelope:
-    if kind in _ANNOUNCED:
-        levels = _read_levels(fields, _read_more_of_updates(kind, fields))
+    if kind == Kind.ANNOUNCE:
+        levels = _read_levels(fields)
         session, models = _read_bytes(fields), _read_bytes(fields)
         if len(models) % len(levels.rounds):
             raise DecodeError(
@@ -129,140 +110,29 @@ def _from_fields(kind: int, fields: FieldReader) -> Envelope:
     raise DecodeError(f"unknown envelope kind {kind}")
 
 
-def _config_fields(config: RoundConfig) -> list[Value]:
-    search, update = config.search, config.update
-    return [
-        config.round_index,
-        config.cohort_size,
-        config.theta.numerator,
-        config.theta.denominator,
-        config.method.encode(),
-        0 if config.num_pivots is None else config.num_pivots,
-        search.max_queries,
-        search.grid.resolution_bits,
-        search.grid.bound,
-        update.max_weight,
-        config.update_length,
-        _DOUBLE.pack(update.clip),
-        update.resolution_bits,
-        search.weighting.encode(),
-        search.epsilon_ticks,
-        search.min_cohort,
-        *config.noise_numbers,
-        config.warm_start_number,
-        search.assurance,
-        config.min_tail,
-    ]
-
-
-def _more_of_updates(update: UpdateParams) -> tuple[Kind, list[Value]]:
-    """The kind of an announcement, and what it says first of updates.
-
-    Spec: §12.16, §12.18.
-    """
-    if update.noise is not None:
-        return Kind.ANNOUNCE_NOISY, [update.noise.packed()]
-    if update.radius is not None:
-        return Kind.ANNOUNCE_RADIUS, [_DOUBLE.pack(update.radius)]
-    return Kind.ANNOUNCE, []
-
-
-def _read_more_of_updates(kind: int, fields: FieldReader) -> _More:
-    if kind == Kind.ANNOUNCE_NOISY:
-        return _More(noise=_read_update_noise(fields))
-    if kind == Kind.ANNOUNCE_RADIUS:
-        (radius,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))
-        return _More(radius=radius)
-    return _More()
-
-
-def _read_config(fields: FieldReader, more: _More) -> RoundConfig:
-    round_index, cohort_size = fields.integer(0, _WORD), fields.integer(1, 2**32 - 1)
-    numerator, denominator = fields.integer(1, 2**32 - 1), fields.integer(1, 2**32 - 1)
-    method, num_pivots = _read_name(fields), fields.integer(0, _MAX_PIVOTS)
-    max_queries = fields.integer(0, 2**16)
-    resolution_bits, bound = fields.integer(0, 64), fields.integer(1, 2**32 - 1)
-    max_weight, length = fields.integer(1, 2**53), fields.integer(1, 2**32 - 1)
-    (clip,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))
-    update_resolution_bits = fields.integer(0, 64)
-    weighting = _read_weighting(fields)
-    epsilon_ticks, min_cohort = fields.integer(0, _WORD), fields.integer(0, 2**32 - 1)
-    noise = [fields.integer(0, most) for most in (_WORD, _WORD, 2**32 - 1)]
-    warm_start, assurance = _warm_start(fields.integer(0, _WORD)), fields.integer(0, 2)
-    min_tail = fields.integer(0, 2**32 - 1)
-    try:
-        return RoundConfig(
-            round_index=round_index,
-            cohort_size=cohort_size,
-            theta=Fraction(numerator, denominator),
-            method=method,
-            search=SearchParams(
-                max_queries,
-                LossGrid(resolution_bits, bound),
-                weighting,
-                epsilon_ticks,
-                min_cohort,
-                assurance > 0,
-                assurance > 1,
-            ),
-            update=UpdateParams(clip, update_resolution_bits, max_weight, *more),
-            update_length=length,
-            warm_start=warm_start,
-            num_pivots=num_pivots or None,
-            noise=_noise(*noise),
-            min_tail=min_tail,
-        )
-    except ConfigurationError as error:
-        raise DecodeError(f"impossible configuration: {error}") from None
-
-
 def _pack_others(levels: Levels) -> bytes:
     """θ and warm start of each level after the first, whose are in the configuration."""
     return b"".join(
-        _LEVEL.pack(config.theta.numerator, config.theta.denominator, config.warm_start_number)
+        _LEVEL.pack(
+            config.theta.numerator,
+            config.theta.denominator,
+            0 if config.warm_start is None else config.warm_start + 1,
+        )
         for config in levels.rounds[1:]
     )
 
 
-def _read_levels(fields: FieldReader, more: _More) -> Levels:
-    common = _read_config(fields, more)
+def _read_levels(fields: FieldReader) -> Levels:
+    common = RoundConfig.read(fields)
     others = list(_LEVEL.iter_unpack(fields.records(_LEVEL.size, most=MAX_LEVELS - 1)))
     if any(denominator == 0 for _, denominator, _ in others):
         raise DecodeError("the denominator of a conformity level is zero")
     thetas = [common.theta, *(Fraction(top, bottom) for top, bottom, _ in others)]
-    starts = [common.warm_start, *(_warm_start(number) for _, _, number in others)]
+    starts = [common.warm_start, *(number - 1 if number else None for _, _, number in others)]
     try:
         return Levels.at(common, thetas, starts)
     except ConfigurationError as error:
         raise DecodeError(f"impossible levels: {error}") from None
-
-
-def _warm_start(number: int) -> int | None:
-    return None if number == 0 else number - 1
-
-
-def _noise(numerator: int, denominator: int, num_devices: int) -> Noise | None:
-    if numerator == denominator == num_devices == 0:
-        return None
-    if denominator == 0:
-        raise DecodeError("the denominator of the noise's variance is zero")
-    return Noise(Fraction(numerator, denominator), num_devices)
-
-
-def _read_update_noise(fields: FieldReader) -> UpdateNoise:
-    packed = fields.binary(_UPDATE_NOISE)
-    try:
-        return UpdateNoise.unpack(packed)
-    except ConfigurationError as error:
-        raise DecodeError(f"impossible noise: {error}") from None
-
-
-def _read_weighting(fields: FieldReader) -> Weighting:
-    name = _read_name(fields)
-    try:
-        return Weighting(name)
-    except ValueError:
-        raise DecodeError(f"unknown weighting {name!r}") from None
 
 
 def _read_name(fields: FieldReader) -> str:

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.secagg import cohort as cohorts
-from deltafl.secagg import openings, ring, signing, wire
+from deltafl.secagg import masks, openings, ring, signing, wire
 from deltafl.secagg.cohort import Cohort, Dealt, Secrets
 from deltafl.secagg.directory import Credentials
 from deltafl.secagg.errors import (
@@ -59,7 +59,7 @@ from deltafl.secagg.messages import (
 )
 from deltafl.secagg.openings import Commitment, Prove, ProvedSum
 from deltafl.secagg.params import ClientId, SessionParams
-from deltafl.secagg.pedersen import COMMITMENT_SIZE, join_blinding
+from deltafl.secagg.pedersen import COMMITMENT_SIZE
 from deltafl.secagg.policy import DevicePolicy
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
@@ -333,10 +333,10 @@ class Client:
         spec = params.slots[slot]
         total = ring.as_vector(vector, spec.length, spec.ring_bits)
         context = SlotContext.of(params, cohort.session_id, slot, binding)
-        committed = proof = b""
+        committed, proof, blinding = b"", b"", 0
         if spec.verified:
             identity, key = self._credentials.identity, cohort.own.key
-            total, committed = openings.commit(
+            blinding, committed = openings.commit(
                 context, spec, total, identity, key, self._randomness
             )
         if spec.proof_size:
@@ -344,7 +344,7 @@ class Client:
                 raise UsageError(f"slot {slot}: a vector of this slot needs a proof")
             point = committed[:COMMITMENT_SIZE]
             commitment = Commitment(context, cohort.position, cohort.own, point)
-            proof = prove(commitment, join_blinding(total[spec.length :].tolist()))
+            proof = prove(commitment, blinding)
             if len(proof) != spec.proof_size:
                 raise UsageError(f"slot {slot}: a proof of {len(proof)} bytes, not proof_size")
         if not self._is_in_ledger:
@@ -355,23 +355,32 @@ class Client:
             self._move(ContributeWhole, Answered(cohort, left, slot, context))
         else:
             self._move(Contribute, Masked(cohort, left, slot, context, cohort.members))
-        self._mask(total, phase, context)
+        blinding += self._mask(total, phase, context)
         ring.reduce(total, spec.ring_bits)
-        packed = ring.pack(total, spec.ring_bits)
+        packed = openings.pack(spec, total, blinding)
         return wire.encode(MaskedInput(slot, packed, committed, proof), params)
 
-    def _mask(self, total: Vector, phase: Opened, context: SlotContext) -> None:
-        """Add the masks of the open slot to a vector."""
-        cohort, slot = phase.cohort, phase.slot
-        members = cohort.members.tolist()
+    def _mask(self, total: Vector, phase: Opened, context: SlotContext) -> int:
+        """Add the masks of the open slot to a vector.
+
+        Returns:
+            What the masks add to the blinding; 0 in a slot that is not verified.
+        """
+        cohort, slot, of_blinding = phase.cohort, phase.slot, 0
+        spec, members = cohort.params.slots[slot], cohort.members.tolist()
         near = {p: key for p, key in phase.secrets.pairs[slot].items() if members[p]}
-        if cohort.params.slots[slot].whole:
+        if spec.whole:
             pairs = context.whole(near, cohort.members)
         else:
             pairs = context.tolerant(near)
             seed = phase.secrets.seeds[slot]
             self._primitives.add_masks(total, [context.self_mask_key(seed)], [])
+            if spec.verified:
+                of_blinding = context.self_mask_of_blinding(seed)
         self._primitives.add_pairwise(total, cohort.position, pairs)
+        if spec.verified:
+            of_blinding += masks.of_blinding(cohort.position, pairs)
+        return of_blinding
 
     def close(self) -> None:
         """End the session for good and discard its secrets. Spec: §9.11."""
@@ -480,7 +489,7 @@ class Client:
         )
         if flaw is not None:
             raise PeerError(*flaw)
-        vector = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)[: spec.length]
+        vector, _ = openings.unpack(spec, message.packed)
         self.proved = ProvedSum(message.slot, vector)
         return replace(phase, is_proved=True)
 

@@ -235,8 +235,7 @@ class Records(Mapping[int, bytes]):
             return cls(np.zeros(0, dtype=np.int64), np.zeros((0, size), dtype=np.uint8))
         table = np.frombuffer(data, dtype=np.uint8).reshape(-1, _POSITION_SIZE + size)
         positions = np.ascontiguousarray(table[:, :_POSITION_SIZE]).view("<u4").reshape(-1)
-        if not (positions[1:] > positions[:-1]).all():
-            raise DecodeError("the positions of the records do not ascend")
+        check_ascending("the positions of the records", positions)
         return cls(positions.astype(np.int64), table[:, _POSITION_SIZE:])
 
     def encode(self) -> bytes:
@@ -273,3 +272,13 @@ class Records(Mapping[int, bytes]):
 def record_size(size: int) -> int:
     """Bytes of a record whose string has `size` bytes."""
     return _POSITION_SIZE + size
+
+
+def check_ascending(what: str, numbers: npt.NDArray[np.uint32]) -> None:
+    """Check that each number is above the one before.
+
+    Raises:
+        DecodeError: one is not; the message has `what`.
+    """
+    if not (numbers[1:] > numbers[:-1]).all():
+        raise DecodeError(f"{what} do not ascend")

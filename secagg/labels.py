@@ -33,6 +33,7 @@ class Label(bytes, Enum):
     SELF_MASK = _PREFIX + b"self mask"
     PAIRWISE_MASK = _PREFIX + b"pairwise mask"
     WHOLE_MASK = _PREFIX + b"pairwise mask of a whole slot"
+    BLINDING_MASK = _PREFIX + b"mask of a blinding"
     ADVERTISEMENT = _PREFIX + b"key advertisement"
     SURVIVORS = _PREFIX + b"survivors of a slot"
     COMMITTED = _PREFIX + b"committed vector"

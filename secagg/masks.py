@@ -12,17 +12,19 @@ bound to the slot's members as well.
 Spec: §5.2, §5.3, §5.4, §5.7, §14.5, §14.10.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from deltafl.secagg import keys, labels
+from deltafl.secagg import keys, labels, prg
 from deltafl.secagg.errors import UsageError
 from deltafl.secagg.graph import Members
 from deltafl.secagg.labels import Label
 from deltafl.secagg.params import SessionId, SessionParams
+from deltafl.secagg.pedersen import draw_blinding
 
 
 class PairSecret(NamedTuple):
@@ -44,6 +46,10 @@ class PairSecret(NamedTuple):
     def key(self) -> bytes:
         """The ChaCha20 key of the mask."""
         return keys.expand(self.secret, self.info)
+
+    def of_blinding(self) -> int:
+        """The mask of a blinding, in [0, ORDER). Spec: §5.8."""
+        return _of_blinding(self.secret, self.info)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,11 @@ class SlotContext:
         """
         info = labels.pack(Label.SELF_MASK, self.info)
         return keys.derive(seed, salt=self.session_id, info=info)
+
+    def self_mask_of_blinding(self, seed: bytes) -> int:
+        """What a device's self mask adds to its blinding, in [0, ORDER). Spec: §5.8."""
+        secret = keys.extract(seed, salt=self.session_id)
+        return _of_blinding(secret, labels.pack(Label.SELF_MASK, self.info))
 
     def tolerant(self, of_peers: Mapping[int, bytes]) -> list[PairSecret]:
         """What the masks of a tolerant slot come from.
@@ -117,3 +128,17 @@ def recovery_commitment(session_id: SessionId, slot: int, position: int, key: by
 def subtracts(own_position: int, peer_position: int) -> bool:
     """Whether a device subtracts the mask it shares with a peer; the peer adds it. Spec: §5.4."""
     return own_position > peer_position
+
+
+def of_blinding(position: int, pairs: Iterable[PairSecret]) -> int:
+    """The sum of the masks that a device's pairs add to its blinding; any integer. Spec: §5.8."""
+    return sum(
+        -pair.of_blinding() if subtracts(position, pair.peer) else pair.of_blinding()
+        for pair in pairs
+    )
+
+
+def _of_blinding(secret: bytes, info: bytes) -> int:
+    # A key of its own: a short vector's mask is its key itself, and would give this one away.
+    key = keys.expand(secret, labels.pack(Label.BLINDING_MASK) + info)
+    return draw_blinding(partial(prg.keystream, key))

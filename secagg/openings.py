@@ -1,9 +1,9 @@
 """Sums that devices can check: what a device commits to, and what makes a sum believable.
 
 In a verified slot, every device sends a signed Pedersen commitment to its vector with its masked
-vector, and the blinding of the commitment is summed beside the vector. The server forwards sum and
-commitments. The product of the commitments opens to the true sum only, so a server that announces
-another one is found out.
+vector. The blinding of the commitment is summed beside the vector, modulo the group's order and
+under masks of its own. The server forwards sum and commitments. The product of the commitments
+opens to the true sum only, so a server that announces another one is found out.
 
 A device that masks another vector than the one it committed to spoils the sum: it opens to nothing.
 Nobody can tell which device it was, because that would take somebody's vector.
@@ -14,10 +14,8 @@ Spec: §2.9, §5.8, §9.13, §14.11.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from deltafl.secagg import labels, pedersen, ring
-from deltafl.secagg.errors import Refusal
+from deltafl.secagg.errors import DecodeError, Refusal
 from deltafl.secagg.identity import SIGNATURE_SIZE, Identity, verify
 from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import SlotContext
@@ -37,7 +35,7 @@ class Opening:
     Attributes:
         context: The slot, as this device knows it.
         spec: Its description.
-        packed: The packed sum, blinding included.
+        packed: The packed sum, blinding included (see `pack`).
         signers: The devices that the sum is over, in the order of their positions.
         committed: What each of them sent, in the same order: commitment and signature.
     """
@@ -113,7 +111,7 @@ def commit(
     identity: Identity,
     key: bytes,
     randomness: Randomness,
-) -> tuple[Vector, bytes]:
+) -> tuple[int, bytes]:
     """Commit to a vector.
 
     Spec: §5.8.
@@ -127,13 +125,52 @@ def commit(
         randomness: Source of the blinding.
 
     Returns:
-        The vector followed by the blinding, shape (wire_length,), and commitment ‖ signature.
+        The blinding, in [0, ORDER), and commitment ‖ signature.
     """
     blinding = pedersen.draw_blinding(randomness)
-    limbs = np.array(pedersen.split_blinding(blinding), dtype=vector.dtype)
     commitment = pedersen.commit(signed(vector, spec.ring_bits), blinding)
     signature = identity.sign(statement(context, commitment, key))
-    return np.concatenate((vector, limbs)), commitment + signature
+    return blinding, commitment + signature
+
+
+def pack(spec: SlotSpec, vector: Vector, blinding: int) -> bytes:
+    """A masked vector or a sum as on the wire, with its blinding if the slot is verified.
+
+    Spec: §5.8, §7.4.
+
+    Args:
+        spec: The slot.
+        vector: Unsigned words in [0, 2^b), shape (length,).
+        blinding: Any integer; its remainder modulo the order is written.
+    """
+    tail = (blinding % pedersen.ORDER).to_bytes(pedersen.BLINDING_SIZE, "little")
+    return ring.pack(vector, spec.ring_bits) + (tail if spec.verified else b"")
+
+
+def check_packed(spec: SlotSpec, data: bytes) -> None:
+    """Check that `pack` could have written this.
+
+    Raises:
+        DecodeError: wrong size, padding bits that are not zero, or a blinding of the order or more.
+    """
+    size = ring.packed_size(spec.length, spec.ring_bits)
+    ring.check_packed(data[:size], spec.length, spec.ring_bits)
+    if len(data) != spec.packed_size:
+        raise DecodeError(f"{len(data)} bytes; vector and blinding take {spec.packed_size}")
+    if int.from_bytes(data[size:], "little") >= pedersen.ORDER:
+        raise DecodeError("a blinding is not below the order of the group")
+
+
+def unpack(spec: SlotSpec, data: bytes) -> tuple[Vector, int]:
+    """Read what `pack` wrote: the vector, as `ring.unpack` gives it, and the blinding, or 0.
+
+    Raises:
+        DecodeError: as `check_packed`.
+    """
+    check_packed(spec, data)
+    size = ring.packed_size(spec.length, spec.ring_bits)
+    vector = ring.unpack(data[:size], spec.length, spec.ring_bits)
+    return vector, int.from_bytes(data[size:], "little")
 
 
 def is_signed(context: SlotContext, signer: Signer, committed: bytes) -> bool:
@@ -147,16 +184,16 @@ def is_point(committed: bytes) -> bool:
     return pedersen.add([_parts(committed)[0]]) is not None
 
 
-def opens(spec: SlotSpec, total: Vector, committed: Sequence[bytes]) -> bool:
+def opens(spec: SlotSpec, total: Vector, blinding: int, committed: Sequence[bytes]) -> bool:
     """Whether commitments open to a sum.
 
     Args:
         spec: The slot.
-        total: Unsigned words in [0, 2^b), blinding included, shape (wire_length,).
+        total: Unsigned words in [0, 2^b), shape (length,).
+        blinding: The sum of the blindings; any integer.
         committed: What the devices sent.
     """
-    values = signed(total[: spec.length], spec.ring_bits)
-    blinding = pedersen.join_blinding(total[spec.length :].tolist())
+    values = signed(total, spec.ring_bits)
     return pedersen.opens([_parts(each)[0] for each in committed], values, blinding)
 
 
@@ -170,8 +207,7 @@ def examine(opening: Opening) -> tuple[Refusal, str] | None:
         if not is_signed(opening.context, signer, committed):
             return Refusal.BAD_SIGNATURE, f"the commitment of member {index}"
     spec = opening.spec
-    total = ring.unpack(opening.packed, spec.wire_length, spec.ring_bits)
-    if not opens(spec, total, opening.committed):
+    if not opens(spec, *unpack(spec, opening.packed), opening.committed):
         return Refusal.BAD_OPENING, "the commitments open to another sum"
     return None
 

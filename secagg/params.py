@@ -9,7 +9,7 @@ from typing import Final, NewType, Self
 from deltafl.secagg import labels, ring
 from deltafl.secagg.errors import UsageError, whole_number
 from deltafl.secagg.labels import Label
-from deltafl.secagg.pedersen import BLINDING_LIMBS, LIMB_BITS
+from deltafl.secagg.pedersen import BLINDING_SIZE
 from deltafl.secagg.threat import (
     ThreatModel,
     complete_threshold,
@@ -27,14 +27,6 @@ MAX_LABEL_BYTES: Final = 64
 MAX_PROOF_BYTES: Final = 1 << 24
 PROOF_UNIT: Final = 32
 """A proof consists of points and scalars of so many bytes."""
-
-
-def verified_ring_bits(num_devices: int) -> int:
-    """The fewest ring bits of a verified slot, in which a sum of blindings fits.
-
-    Spec: §3.1.
-    """
-    return LIMB_BITS + num_devices.bit_length()
 
 
 class GraphKind(StrEnum):
@@ -104,9 +96,9 @@ class SlotSpec:
         return int(self.verified) + self.proof_size
 
     @property
-    def wire_length(self) -> int:
-        """Elements of a masked vector: in a verified slot, the blinding follows the vector."""
-        return self.length + (BLINDING_LIMBS if self.verified else 0)
+    def packed_size(self) -> int:
+        """Bytes of a masked vector: in a verified slot, the blinding follows the vector."""
+        return ring.packed_size(self.length, self.ring_bits) + BLINDING_SIZE * self.verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +120,7 @@ class SessionParams:
             devices stay away.
         digest: 32 bytes, derived from all of these.
         tag: Its first 16 bytes, which every message of the session carries.
-        longest_vector: Bytes of the longest packed vector.
+        longest_vector: Bytes of the longest packed vector, its blinding included.
         longest_proof: Bytes of the longest proof that a vector is valid.
         columns: The tolerant slots (those that are not whole), numbered from 0. Only they have
             recovery keys, seeds and shares, in this order.
@@ -182,7 +174,7 @@ class SessionParams:
             if size != DIGEST_SIZE:
                 raise UsageError(f"{name} has {size} bytes, not {DIGEST_SIZE}")
         digest = labels.digest(Label.PARAMETERS, self.canonical())
-        longest = max(ring.packed_size(slot.wire_length, slot.ring_bits) for slot in self.slots)
+        longest = max(slot.packed_size for slot in self.slots)
         tolerant = [index for index, slot in enumerate(self.slots) if not slot.whole]
         columns = MappingProxyType({index: column for column, index in enumerate(tolerant)})
         object.__setattr__(self, "digest", digest)
@@ -257,12 +249,6 @@ class SessionParams:
             raise UsageError(
                 f"slot {slot.label!r}: a verified slot takes the complete graph, on which every "
                 "device knows the identity of every other"
-            )
-        needed = verified_ring_bits(self.num_invited)
-        if slot.ring_bits < needed:
-            raise UsageError(
-                f"slot {slot.label!r}: ring_bits={slot.ring_bits} of a verified slot over "
-                f"{self.num_invited} devices is less than {needed}: the blinding would wrap around"
             )
 
     def canonical(self) -> bytes:

@@ -29,8 +29,7 @@ from deltafl.secagg.randomness import Randomness
 
 ORDER: Final = 2**252 + 27742317777372353535851937790883648493
 COMMITMENT_SIZE: Final = 32
-BLINDING_LIMBS: Final = 16
-LIMB_BITS: Final = 16
+BLINDING_SIZE: Final = 32
 # Bytes drawn for a blinding: the remainder modulo the order is uniform up to 2^-258.
 _DRAW_SIZE: Final = 64
 _IDENTITY: Final = (1).to_bytes(COMMITMENT_SIZE, "little")
@@ -181,23 +180,6 @@ def opens(commitments: Sequence[bytes], values: Sequence[int], blinding: int) ->
 def draw_blinding(randomness: Randomness) -> int:
     """Draw a blinding, in [0, ORDER); takes 64 bytes of randomness. Spec: §2.9."""
     return int.from_bytes(randomness(_DRAW_SIZE), "little") % ORDER
-
-
-def split_blinding(blinding: int) -> list[int]:
-    """A blinding in [0, ORDER) as 16 limbs of 16 bits, the lowest first. Spec: §2.9."""
-    low = (1 << LIMB_BITS) - 1
-    return [(blinding >> (LIMB_BITS * i)) & low for i in range(BLINDING_LIMBS)]
-
-
-def join_blinding(limbs: Sequence[int]) -> int:
-    """The blinding modulo the order whose limbs these are; they may be sums, of any size.
-
-    Spec: §2.9.
-
-    >>> join_blinding([a + b for a, b in zip(split_blinding(70000), split_blinding(5))])
-    70005
-    """
-    return sum(limb << (LIMB_BITS * i) for i, limb in enumerate(limbs)) % ORDER
 
 
 def _grouped(values: Sequence[int]) -> dict[int, bytes]:

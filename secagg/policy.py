@@ -148,7 +148,7 @@ class DevicePolicy:
         self._at_most("vector length", longest, self.max_length)
         self._at_most("ring bits", widest, self.max_ring_bits)
         # Each of these alone is within its bound, and the product may still take hours.
-        elements = degree * sum(slot.wire_length for slot in params.slots)
+        elements = degree * sum(slot.length for slot in params.slots)
         work = _sharing_work(params)
         self._at_most("multiplications to share secrets", work, self.max_sharing_work)
         self._at_most("elements of masks", elements, self.max_mask_elements)

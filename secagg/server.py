@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.secagg import keys, signing, wire
-from deltafl.secagg.blame import Blame, trace
+from deltafl.secagg.blame import trace
 from deltafl.secagg.codec import Records
 from deltafl.secagg.directory import Directory
 from deltafl.secagg.errors import (
@@ -469,7 +469,10 @@ class Server:
         secrets = shares.rebuild(promises, np.flatnonzero(slot.members), nobody)
         if len(secrets) < np.count_nonzero(slot.members):
             blame = trace(shares, promises)
-            self._blame(blame)
+            for owner, holder in blame.disputes:
+                self._dispute(owner, holder)
+            for position, fault in blame.faults.items():
+                self._drop(self._formed.id_at(position), fault)
             secrets = blame.secrets
         add_masks, recovered = self._primitives.add_masks, shares.recovered(secrets)
         lied = slot.unmask(recovered, present(self._receipts), self._linked, add_masks)
@@ -504,12 +507,6 @@ class Server:
         self.drops.setdefault(client, Drop(fault, self.step))
         if self._cohort is not None:
             self._members[self._cohort.positions[client]] = False
-
-    def _blame(self, blame: Blame) -> None:
-        for owner, holder in blame.disputes:
-            self._dispute(owner, holder)
-        for position, fault in blame.faults.items():
-            self._drop(self._formed.id_at(position), fault)
 
     def _dispute(self, owner: int, holder: int) -> None:
         cohort = self._formed

@@ -89,6 +89,7 @@ class Summing:
         context: What the masks are bound to.
         check: Whether a vector is proved to be valid, in a slot with such proofs.
         total: The sum of the masked vectors that have arrived.
+        blinding: The sum of their masked blindings, not reduced; 0 in a slot that is not verified.
         contributed: Whose these are.
         signatures: Of the list of devices that is being agreed on, by position.
         committed: In a verified slot, what devices committed to, by position.
@@ -103,6 +104,7 @@ class Summing:
     context: SlotContext
     check: Check | None = None
     total: Vector = field(init=False)
+    blinding: int = 0
     contributed: Members = field(init=False)
     signatures: dict[int, bytes] = field(default_factory=dict)
     committed: dict[int, bytes] = field(default_factory=dict)
@@ -110,7 +112,7 @@ class Summing:
     recovered: Recovered | None = None
 
     def __post_init__(self) -> None:
-        self.total = ring.zeros(self.spec.wire_length, self.spec.ring_bits)
+        self.total = ring.zeros(self.spec.length, self.spec.ring_bits)
         self.contributed = np.zeros_like(self.members)
 
     @property
@@ -133,8 +135,9 @@ class Summing:
                 if not present(self.check)(commitment, message.proof):
                     return Fault.BAD_PROOF
             self.committed[position] = message.committed
-        masked = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
+        masked, blinding = openings.unpack(spec, message.packed)
         np.add(self.total, masked, out=self.total)
+        self.blinding += blinding
         self.contributed[position] = True
         return None
 
@@ -200,7 +203,8 @@ class Summing:
             if keys is None:
                 return {lost: Fault.BAD_COMMITMENT}
             left[lost] = keys
-        remove_masks(self.total, recovered.seeds.values(), left, self.context, add_masks)
+        summed = self.total, recovered.seeds.values(), left, self.context
+        self.blinding += remove_masks(*summed, add_masks, verified=self.spec.verified)
         return {}
 
     def revealed(self, remaining: tuple[ClientId, ...]) -> SlotSum:
@@ -210,9 +214,8 @@ class Summing:
         opening = None
         if spec.verified:
             committed = {p: self.committed[p] for p in np.flatnonzero(self.contributed).tolist()}
-            if openings.opens(spec, self.total, list(committed.values())):
-                packed = ring.pack(self.total, spec.ring_bits)
+            if openings.opens(spec, self.total, self.blinding, list(committed.values())):
+                packed = openings.pack(spec, self.total, self.blinding)
                 opening = wire.encode(SumOpening(self.index, packed, committed), self.params)
         contributors = tuple(ClientId(i) for i in self.devices.ids[self.contributed].tolist())
-        total = self.total[: spec.length]
-        return SlotSum(self.index, total, contributors, remaining, opening, self.recovered)
+        return SlotSum(self.index, self.total, contributors, remaining, opening, self.recovered)

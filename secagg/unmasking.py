@@ -6,12 +6,12 @@ found out which shares are wrong (`blame.py`).
 Spec: §10.9, §10.10.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from deltafl.secagg import shamir
+from deltafl.secagg import masks, shamir
 from deltafl.secagg.errors import Fault, SessionAborted
 from deltafl.secagg.graph import Graph, Members, Positions
 from deltafl.secagg.masks import SlotContext, recovery_commitment, seed_commitment, subtracts
@@ -184,11 +184,13 @@ class SlotSecrets:
 
 def remove_masks(
     total: Vector,
-    seeds: Iterable[bytes],
+    seeds: Collection[bytes],
     left: Mapping[int, Mapping[int, bytes]],
     context: SlotContext,
     add_masks: AddMasks,
-) -> None:
+    *,
+    verified: bool,
+) -> int:
     """Remove every mask from the sum of masked vectors, in place.
 
     Args:
@@ -197,10 +199,21 @@ def remove_masks(
         left: For each device that dropped out, the keys of its links with them, by position.
         context: What the masks are bound to.
         add_masks: The function that adds masks to the sum.
+        verified: Whether the slot is, so that blindings are masked too.
+
+    Returns:
+        What to add to the sum of masked blindings; 0 in a slot that is not verified.
     """
     added: list[bytes] = []
+    of_blinding = 0
     subtracted = [context.self_mask_key(seed) for seed in seeds]
+    if verified:
+        of_blinding -= sum(map(context.self_mask_of_blinding, seeds))
     for dropped, of_peers in left.items():
-        for pair in context.tolerant(of_peers):
+        pairs = context.tolerant(of_peers)
+        if verified:  # as the device that is gone would have
+            of_blinding += masks.of_blinding(dropped, pairs)
+        for pair in pairs:
             (added if subtracts(pair.peer, dropped) else subtracted).append(pair.key())
     add_masks(total, added, subtracted)
+    return of_blinding

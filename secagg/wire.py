@@ -8,7 +8,8 @@ size before anything is allocated.
 Spec: §7, §8.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import namedtuple
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import lru_cache, partial
 from typing import Final
@@ -16,7 +17,15 @@ from typing import Final
 import numpy as np
 
 from deltafl.secagg import keys, links, ring, shamir
-from deltafl.secagg.codec import FieldReader, Records, Value, read_fields, record_size, write_fields
+from deltafl.secagg.codec import (
+    FieldReader,
+    Records,
+    Value,
+    check_ascending,
+    read_fields,
+    record_size,
+    write_fields,
+)
 from deltafl.secagg.errors import DecodeError, UsageError
 from deltafl.secagg.graph import Members
 from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
@@ -42,7 +51,7 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from deltafl.secagg.openings import COMMITTED_SIZE
+from deltafl.secagg.openings import COMMITTED_SIZE, check_packed
 from deltafl.secagg.params import (
     DIGEST_SIZE,
     MAX_LABEL_BYTES,
@@ -55,6 +64,7 @@ from deltafl.secagg.params import (
 )
 
 _Fields = Sequence[Value]
+_Values = tuple[object, ...]
 
 MAX_OPEN_BYTES: Final = 1 << 20
 """Longest SessionOpen that a device reads: the only bound it has before it has the parameters."""
@@ -84,6 +94,7 @@ _POSITION: Final = np.dtype("<u4")
 _SHARE: Final = np.dtype([("position", "<u4"), ("kind", "u1"), ("share", "<u4", shamir.NUM_LIMBS)])
 _SLOT_FIELDS: Final = 5
 ADVERTISEMENT_SIZE: Final = keys.KEY_SIZE + IDENTITY_SIZE + SIGNATURE_SIZE
+"""Bytes of a device's key and credential. Spec: §7.4."""
 
 
 def plaintext_size(params: SessionParams) -> int:
@@ -115,8 +126,9 @@ def tag_of(data: bytes) -> bytes | None:
 
 def encode(message: Message, params: SessionParams) -> bytes:
     """The canonical bytes of a message of a session."""
-    kind, fields = _to_fields(message, params)
-    return write_fields([VERSION, kind, params.tag, *fields])
+    form = _BY_TYPE[type(message)]
+    fields = [field for codec in form.codecs for field in codec.write(message, params)]
+    return write_fields([VERSION, form.kind, params.tag, *fields])
 
 
 def encode_roster(roster: Roster, advertised: Records, params: SessionParams) -> bytes:
@@ -127,7 +139,8 @@ def encode_roster(roster: Roster, advertised: Records, params: SessionParams) ->
         advertised: The `advertisement` of each of the recipient's neighbours.
         params: The session's parameters.
     """
-    return write_fields([VERSION, Kind.ROSTER, params.tag, *_roster_fields(roster, advertised)])
+    ids = roster.astype(_POSITION).tobytes()
+    return write_fields([VERSION, Kind.ROSTER, params.tag, ids, advertised.encode()])
 
 
 def decode(data: bytes, params: SessionParams) -> Message:
@@ -142,11 +155,14 @@ def decode(data: bytes, params: SessionParams) -> Message:
     kind, tag, fields = _parse(data)
     if tag != params.tag:
         raise DecodeError("the message belongs to another session")
-    reader = _READERS.get(kind)
-    if reader is None:
+    form = _BY_KIND.get(kind)
+    if form is None:
         raise DecodeError(f"unknown message kind {kind}")
-    message = reader(fields, params)
+    values: list[object] = []
+    for codec in form.codecs:
+        values += codec.read(fields, params, values)
     fields.finish()
+    message: Message = form.message(*values)
     return message
 
 
@@ -169,52 +185,11 @@ def decode_open(data: bytes) -> SessionOpen:
     kind, _, fields = _parse(data)
     if kind != Kind.OPEN:
         raise DecodeError(f"message kind {kind} does not open a session")
-    message = _open_from_fields(fields)
+    message = SessionOpen(*_read_params(fields))
     fields.finish()
     if encode(message, message.params) != data:
         raise DecodeError("the encoding is not canonical, or its tag not that of the parameters")
     return message
-
-
-def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
-    match message:
-        case SessionOpen():
-            return Kind.OPEN, _open_to_fields(message)
-        case RosterMessage():
-            advertised = Records.of(
-                {p: advertisement(own) for p, own in message.keys.items()}, ADVERTISEMENT_SIZE
-            )
-            return Kind.ROSTER, _roster_fields(message.roster, advertised)
-        case ShareDelivery():
-            return Kind.DELIVERY, (
-                *_members_fields(message.members),
-                _boxes_field(message.boxes, params),
-            )
-        case OpenSlot():
-            tags = Records.of(message.tags, links.TAG_SIZE).encode()
-            return Kind.SLOT, (message.slot, *_members_fields(message.members), tags)
-        case ConsistencyCheck():
-            return Kind.CHECK, (message.slot, *_members_fields(message.survivors))
-        case UnmaskRequest():
-            signatures = Records.of(message.signatures, SIGNATURE_SIZE).encode()
-            return Kind.REQUEST, (message.slot, *_members_fields(message.survivors), signatures)
-        case SumOpening():
-            committed = Records.of(message.committed, COMMITTED_SIZE).encode()
-            return Kind.OPENING, (message.slot, message.packed, committed)
-        case AdvertiseKeys():
-            return Kind.ADVERTISE, (advertisement(message),)
-        case ShareKeys():
-            boxes = _boxes_field(message.boxes, params)
-            return Kind.SHARE_KEYS, (b"".join(message.commitments), boxes)
-        case ShareReceipt():
-            return Kind.RECEIPT, (Records.of(message.links, receipt_size(params)).encode(),)
-        case MaskedInput():
-            committed = bytes(message.committed) + bytes(message.proof)
-            return Kind.MASKED, (message.slot, message.packed, committed)
-        case ConsistencySignature():
-            return Kind.SIGNATURE, (message.slot, message.signature)
-        case UnmaskShares():
-            return Kind.SHARES, _shares_to_fields(message)
 
 
 def max_bytes(params: SessionParams) -> int:
@@ -234,75 +209,6 @@ def _parse(data: bytes) -> tuple[int, bytes, FieldReader]:
     return reader.integer(0, 0x7F), reader.binary(TAG_SIZE), reader
 
 
-def _open_to_fields(message: SessionOpen) -> _Fields:
-    params = message.params
-    slots = write_fields([part for slot in params.slots for part in _slot_to_fields(slot)])
-    return (
-        slots,
-        params.num_invited,
-        params.degree,
-        params.threshold,
-        params.min_cohort,
-        params.graph_seed,
-        params.context,
-        params.min_roster,
-    )
-
-
-def _slot_to_fields(slot: SlotSpec) -> _Fields:
-    kind = (int(slot.whole), slot.assurance)
-    return (slot.label.encode(), slot.length, slot.ring_bits, *kind)
-
-
-def _open_from_fields(fields: FieldReader) -> SessionOpen:
-    packed = fields.records(1, most=MAX_OPEN_BYTES)
-    num_invited, degree = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
-    threshold, min_cohort = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
-    graph_seed, context = fields.binary(DIGEST_SIZE), fields.binary(DIGEST_SIZE)
-    min_roster = fields.integer(0, 2**32 - 1)
-    slots = read_fields(packed, most=_SLOT_FIELDS * MAX_SLOTS)
-    if len(slots) % _SLOT_FIELDS:
-        raise DecodeError("not a list of slots: five fields each")
-    specs = []
-    for start in range(0, len(slots), _SLOT_FIELDS):
-        reader = FieldReader(slots[start : start + _SLOT_FIELDS])
-        label = reader.records(1, most=MAX_LABEL_BYTES)
-        length, bits = reader.integer(1, MAX_LENGTH), reader.integer(1, ring.MAX_BITS)
-        whole, assurance = bool(reader.integer(0, 1)), reader.integer(0, 1 + MAX_PROOF_BYTES)
-        kind = (whole, assurance > 0, max(assurance - 1, 0))
-        try:
-            specs.append(SlotSpec(label.decode(), length, bits, *kind))
-        except (UsageError, UnicodeDecodeError) as error:
-            raise DecodeError(f"impossible slot: {error}") from None
-    try:
-        return SessionOpen(
-            SessionParams(
-                tuple(specs),
-                num_invited,
-                degree,
-                threshold,
-                min_cohort,
-                graph_seed,
-                context,
-                min_roster,
-            )
-        )
-    except UsageError as error:
-        raise DecodeError(f"impossible parameters: {error}") from None
-
-
-def _reopen_from_fields(fields: FieldReader, params: SessionParams) -> SessionOpen:
-    message = _open_from_fields(fields)
-    if message.params.tag != params.tag:
-        raise DecodeError("an opening under the tag of other parameters")
-    return message
-
-
-def _advertise_from_fields(fields: FieldReader, params: SessionParams) -> AdvertiseKeys:
-    del params
-    return _read_advertisement(fields.binary(ADVERTISEMENT_SIZE))
-
-
 def advertisement(message: AdvertiseKeys) -> bytes:
     """A device's key and credential as one string. Spec: §8.7."""
     return message.key + message.credential.identity + message.credential.signature
@@ -314,125 +220,62 @@ def _read_advertisement(data: bytes) -> AdvertiseKeys:
     return AdvertiseKeys(PublicKey(key), Credential(IdentityKey(identity), signature))
 
 
-def _roster_fields(roster: Roster, advertised: Records) -> _Fields:
-    return (roster.astype(_POSITION).tobytes(), advertised.encode())
+def _cut(data: bytes, size: int) -> tuple[bytes, ...]:
+    return tuple(data[start : start + size] for start in range(0, len(data), size))
 
 
-def _roster_from_fields(fields: FieldReader, params: SessionParams) -> RosterMessage:
-    ids = fields.records(_POSITION.itemsize, most=params.num_invited)
-    roster = np.frombuffer(ids, dtype=_POSITION).astype(np.uint32)
-    if len(roster) < 1 or not (roster[1:] > roster[:-1]).all():
-        raise DecodeError("the roster's ids do not ascend")
-    advertised = _read_records(fields, ADVERTISEMENT_SIZE, params.num_invited)
-    parsed = {position: _read_advertisement(data) for position, data in advertised.items()}
-    return RosterMessage(roster, parsed)
+def _write_params(message: SessionOpen, _: object) -> _Fields:
+    own = message.params
+    slots = write_fields([part for slot in own.slots for part in _slot_to_fields(slot)])
+    sizes = own.num_invited, own.degree, own.threshold, own.min_cohort
+    return slots, *sizes, own.graph_seed, own.context, own.min_roster
 
 
-def _share_from_fields(fields: FieldReader, params: SessionParams) -> ShareKeys:
-    commitments = fields.binary(DIGEST_SIZE * SHARES_PER_SLOT * len(params.columns))
-    boxes = _read_records(fields, box_size(params), params.num_invited)
-    return ShareKeys(tuple(_cut(commitments, DIGEST_SIZE)), boxes)
+def _slot_to_fields(slot: SlotSpec) -> _Fields:
+    kind = (int(slot.whole), slot.assurance)
+    return (slot.label.encode(), slot.length, slot.ring_bits, *kind)
 
 
-def _delivery_from_fields(fields: FieldReader, params: SessionParams) -> ShareDelivery:
-    members = _read_members(fields, params)
-    boxes = _read_records(fields, box_size(params), params.num_invited)
-    return ShareDelivery(members, boxes)
+def _read_params(fields: FieldReader) -> tuple[SessionParams]:
+    packed = fields.records(1, most=MAX_OPEN_BYTES)
+    num_invited, degree = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
+    threshold, min_cohort = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
+    graph_seed, context = fields.binary(DIGEST_SIZE), fields.binary(DIGEST_SIZE)
+    min_roster = fields.integer(0, 2**32 - 1)
+    slots = read_fields(packed, most=_SLOT_FIELDS * MAX_SLOTS)
+    if len(slots) % _SLOT_FIELDS:
+        raise DecodeError("not a list of slots: five fields each")
+    reader, specs = FieldReader(slots), []
+    try:
+        for _ in range(len(slots) // _SLOT_FIELDS):
+            label = reader.records(1, most=MAX_LABEL_BYTES)
+            length, bits = reader.integer(1, MAX_LENGTH), reader.integer(1, ring.MAX_BITS)
+            whole, assurance = bool(reader.integer(0, 1)), reader.integer(0, 1 + MAX_PROOF_BYTES)
+            kind = (whole, assurance > 0, max(assurance - 1, 0))
+            specs.append(SlotSpec(label.decode(), length, bits, *kind))
+        sizes = num_invited, degree, threshold, min_cohort
+        own = SessionParams(tuple(specs), *sizes, graph_seed, context, min_roster)
+    except (UsageError, UnicodeDecodeError) as error:
+        raise DecodeError(f"impossible parameters: {error}") from None
+    return (own,)
 
 
-def _receipt_from_fields(fields: FieldReader, params: SessionParams) -> ShareReceipt:
-    return ShareReceipt(_read_records(fields, receipt_size(params), params.num_invited))
+def _read_params_again(fields: FieldReader, params: SessionParams, _: object) -> _Values:
+    (own,) = _read_params(fields)
+    if own.tag != params.tag:
+        raise DecodeError("an opening under the tag of other parameters")
+    return (own,)
 
 
-def _slot_from_fields(fields: FieldReader, params: SessionParams) -> OpenSlot:
-    slot, members = _read_slot(fields, params), _read_members(fields, params)
-    return OpenSlot(slot, members, _read_records(fields, links.TAG_SIZE, params.num_invited))
+def _read_slot(fields: FieldReader, params: SessionParams, _: object) -> _Values:
+    return (fields.integer(0, len(params.slots) - 1),)
 
 
-def _masked_from_fields(fields: FieldReader, params: SessionParams) -> MaskedInput:
-    slot = _read_slot(fields, params)
-    spec = params.slots[slot]
-    packed = _read_vector(fields, spec)
-    committed = fields.binary(COMMITTED_SIZE + spec.proof_size if spec.verified else 0)
-    return MaskedInput(slot, packed, committed[:COMMITTED_SIZE], committed[COMMITTED_SIZE:])
-
-
-def _opening_from_fields(fields: FieldReader, params: SessionParams) -> SumOpening:
-    slot = _read_slot(fields, params)
-    spec = params.slots[slot]
-    if not spec.verified:
-        raise DecodeError(f"slot {slot} is not verified: its sum is not shown to devices")
-    packed = _read_vector(fields, spec)
-    committed = _read_records(fields, COMMITTED_SIZE, params.num_invited)
-    return SumOpening(slot, packed, committed)
-
-
-def _check_from_fields(fields: FieldReader, params: SessionParams) -> ConsistencyCheck:
-    slot, survivors = _read_slot(fields, params), _read_members(fields, params)
-    return ConsistencyCheck(slot, survivors)
-
-
-def _signature_from_fields(fields: FieldReader, params: SessionParams) -> ConsistencySignature:
-    slot, signature = _read_slot(fields, params), fields.binary(SIGNATURE_SIZE)
-    return ConsistencySignature(slot, signature)
-
-
-def _request_from_fields(fields: FieldReader, params: SessionParams) -> UnmaskRequest:
-    slot, survivors = _read_slot(fields, params), _read_members(fields, params)
-    signatures = _read_records(fields, SIGNATURE_SIZE, params.num_invited)
-    return UnmaskRequest(slot, survivors, signatures)
-
-
-def _shares_to_fields(message: UnmaskShares) -> _Fields:
-    records = np.zeros(len(message.positions), dtype=_SHARE)
-    records["position"] = message.positions
-    records["kind"] = message.kinds
-    records["share"] = message.shares
-    return (message.slot, records.tobytes())
-
-
-def _shares_from_fields(fields: FieldReader, params: SessionParams) -> UnmaskShares:
-    slot = _read_slot(fields, params)
-    data = fields.records(_SHARE.itemsize, most=params.num_invited)
-    records = np.frombuffer(data, dtype=_SHARE)
-    positions = records["position"].astype(np.uint32)
-    kinds, shares = records["kind"].copy(), records["share"].astype(np.uint32)
-    if not (positions[1:] > positions[:-1]).all():
-        raise DecodeError("the positions of the shares do not ascend")
-    if (kinds > max(ShareKind)).any() or (shares >= shamir.PRIME).any():
-        raise DecodeError("a share of unknown kind, or with a limb outside the field")
-    return UnmaskShares(slot, positions, kinds, shares)
-
-
-def _cut(data: bytes, size: int) -> list[bytes]:
-    return [data[start : start + size] for start in range(0, len(data), size)]
-
-
-def _boxes_field(boxes: Mapping[int, bytes], params: SessionParams) -> bytes:
-    return Records.of(boxes, box_size(params)).encode()
-
-
-def _read_records(fields: FieldReader, size: int, most: int) -> Records:
-    """Byte strings of `size` bytes by position; the positions ascend."""
-    return Records.decode(fields.records(record_size(size), most=most), size)
-
-
-def _read_slot(fields: FieldReader, params: SessionParams) -> int:
-    return fields.integer(0, len(params.slots) - 1)
-
-
-def _read_vector(fields: FieldReader, spec: SlotSpec) -> bytes:
-    """A packed vector of a slot, whose unused bits are zero."""
-    packed = fields.binary(ring.packed_size(spec.wire_length, spec.ring_bits))
-    ring.check_packed(packed, spec.wire_length, spec.ring_bits)
-    return packed
-
-
-def _members_fields(members: Members) -> _Fields:
+def _write_members(members: Members) -> _Fields:
     return (len(members), np.packbits(members, bitorder="little").tobytes())
 
 
-def _read_members(fields: FieldReader, params: SessionParams) -> Members:
+def _read_members(fields: FieldReader, params: SessionParams, _: object) -> _Values:
     """A set of devices: one bit per roster position, with the last byte padded with zeros.
 
     Spec: §1.3.
@@ -443,21 +286,134 @@ def _read_members(fields: FieldReader, params: SessionParams) -> Members:
         raise DecodeError("padding bits of a set of devices are not zero")
     members = np.unpackbits(bits, count=count, bitorder="little").astype(np.bool_)
     members.flags.writeable = False  # a simulation shows one decoded set to many devices
-    return members
+    return (members,)
 
 
-_READERS: Final[Mapping[int, Callable[[FieldReader, SessionParams], Message]]] = {
-    Kind.OPEN: _reopen_from_fields,
-    Kind.ROSTER: _roster_from_fields,
-    Kind.DELIVERY: _delivery_from_fields,
-    Kind.SLOT: _slot_from_fields,
-    Kind.CHECK: _check_from_fields,
-    Kind.REQUEST: _request_from_fields,
-    Kind.OPENING: _opening_from_fields,
-    Kind.ADVERTISE: _advertise_from_fields,
-    Kind.SHARE_KEYS: _share_from_fields,
-    Kind.RECEIPT: _receipt_from_fields,
-    Kind.MASKED: _masked_from_fields,
-    Kind.SIGNATURE: _signature_from_fields,
-    Kind.SHARES: _shares_from_fields,
-}
+def _read_vector(fields: FieldReader, params: SessionParams, before: Sequence[int]) -> _Values:
+    """A packed vector of a slot, whose unused bits are zero."""
+    spec = params.slots[before[0]]
+    packed = fields.binary(spec.packed_size)
+    check_packed(spec, packed)
+    return (packed,)
+
+
+def _read_sum(fields: FieldReader, params: SessionParams, before: Sequence[int]) -> _Values:
+    if not params.slots[before[0]].verified:
+        raise DecodeError(f"slot {before[0]} is not verified: its sum is not shown to devices")
+    return _read_vector(fields, params, before)
+
+
+def _read_committed(fields: FieldReader, params: SessionParams, before: Sequence[int]) -> _Values:
+    spec = params.slots[before[0]]
+    both = fields.binary(COMMITTED_SIZE + spec.proof_size if spec.verified else 0)
+    return both[:COMMITTED_SIZE], both[COMMITTED_SIZE:]
+
+
+def _read_keys(fields: FieldReader, *_: object) -> _Values:
+    own = _read_advertisement(fields.binary(ADVERTISEMENT_SIZE))
+    return own.key, own.credential
+
+
+def _write_advertised(message: RosterMessage, _: object) -> _Fields:
+    strings = {position: advertisement(own) for position, own in message.keys.items()}
+    return (Records.of(strings, ADVERTISEMENT_SIZE).encode(),)
+
+
+def _read_advertised(fields: FieldReader, params: SessionParams, _: object) -> _Values:
+    every = _read_records(fields, ADVERTISEMENT_SIZE, params.num_invited)
+    return ({position: _read_advertisement(data) for position, data in every.items()},)
+
+
+def _read_records(fields: FieldReader, size: int, most: int) -> Records:
+    """Byte strings of `size` bytes by position; the positions ascend."""
+    return Records.decode(fields.records(record_size(size), most=most), size)
+
+
+def _read_commitments(fields: FieldReader, params: SessionParams, _: object) -> _Values:
+    return (_cut(fields.binary(DIGEST_SIZE * SHARES_PER_SLOT * len(params.columns)), DIGEST_SIZE),)
+
+
+def _read_roster(fields: FieldReader, params: SessionParams, _: object) -> _Values:
+    data = fields.records(_POSITION.itemsize, most=params.num_invited)
+    roster = np.frombuffer(data, dtype=_POSITION).astype(np.uint32)
+    check_ascending("the roster's ids", roster)
+    if not len(roster):
+        raise DecodeError("the roster is empty")
+    return (roster,)
+
+
+def _write_shares(message: UnmaskShares, _: object) -> _Fields:
+    records = np.zeros(len(message.positions), dtype=_SHARE)
+    records["position"] = message.positions
+    records["kind"] = message.kinds
+    records["share"] = message.shares
+    return (records.tobytes(),)
+
+
+def _read_shares(fields: FieldReader, params: SessionParams, _: object) -> _Values:
+    data = fields.records(_SHARE.itemsize, most=params.num_invited)
+    records = np.frombuffer(data, dtype=_SHARE)
+    positions = records["position"].astype(np.uint32)
+    kinds, shares = records["kind"].copy(), records["share"].astype(np.uint32)
+    check_ascending("the positions of the shares", positions)
+    if (kinds > max(ShareKind)).any() or (shares >= shamir.PRIME).any():
+        raise DecodeError("a share of unknown kind, or with a limb outside the field")
+    return positions, kinds, shares
+
+
+# How one attribute of a message travels, or a few: `write` gives the fields, from the message and
+# the parameters; `read` gives the attributes, from the fields that are left, the parameters and the
+# attributes before these, and refuses what `write` does not write.
+_Codec = namedtuple("_Codec", ("write", "read"))
+_Form = namedtuple("_Form", ("message", "kind", "codecs"))
+
+_SLOT: Final = _Codec(lambda m, _: (m.slot,), _read_slot)
+_MEMBERS: Final = _Codec(lambda m, _: _write_members(m.members), _read_members)
+_SURVIVORS: Final = _Codec(lambda m, _: _write_members(m.survivors), _read_members)
+_VECTOR: Final = _Codec(lambda m, _: (m.packed,), _read_vector)
+_SUM: Final = _Codec(lambda m, _: (m.packed,), _read_sum)
+_BOXES: Final = _Codec(
+    lambda m, p: (Records.of(m.boxes, box_size(p)).encode(),),
+    lambda fields, p, _: (_read_records(fields, box_size(p), p.num_invited),),
+)
+_SIGNATURES: Final = _Codec(
+    lambda m, _: (Records.of(m.signatures, SIGNATURE_SIZE).encode(),),
+    lambda fields, p, _: (_read_records(fields, SIGNATURE_SIZE, p.num_invited),),
+)
+_SIGNATURE: Final = _Codec(
+    lambda m, _: (m.signature,), lambda fields, *_: (fields.binary(SIGNATURE_SIZE),)
+)
+_EVERY_COMMITTED: Final = _Codec(
+    lambda m, _: (Records.of(m.committed, COMMITTED_SIZE).encode(),),
+    lambda fields, p, _: (_read_records(fields, COMMITTED_SIZE, p.num_invited),),
+)
+_COMMITTED: Final = _Codec(lambda m, _: (bytes(m.committed) + bytes(m.proof),), _read_committed)
+_COMMITMENTS: Final = _Codec(lambda m, _: (b"".join(m.commitments),), _read_commitments)
+_ROSTER: Final = _Codec(lambda m, _: (m.roster.astype(_POSITION).tobytes(),), _read_roster)
+_LINKS: Final = _Codec(
+    lambda m, p: (Records.of(m.links, receipt_size(p)).encode(),),
+    lambda fields, p, _: (_read_records(fields, receipt_size(p), p.num_invited),),
+)
+_TAGS: Final = _Codec(
+    lambda m, _: (Records.of(m.tags, links.TAG_SIZE).encode(),),
+    lambda fields, p, _: (_read_records(fields, links.TAG_SIZE, p.num_invited),),
+)
+
+# Each message, with its attributes in their order, which is that of its fields.
+_FORMS: Final = (
+    _Form(SessionOpen, Kind.OPEN, [_Codec(_write_params, _read_params_again)]),
+    _Form(RosterMessage, Kind.ROSTER, [_ROSTER, _Codec(_write_advertised, _read_advertised)]),
+    _Form(ShareDelivery, Kind.DELIVERY, [_MEMBERS, _BOXES]),
+    _Form(OpenSlot, Kind.SLOT, [_SLOT, _MEMBERS, _TAGS]),
+    _Form(ConsistencyCheck, Kind.CHECK, [_SLOT, _SURVIVORS]),
+    _Form(UnmaskRequest, Kind.REQUEST, [_SLOT, _SURVIVORS, _SIGNATURES]),
+    _Form(SumOpening, Kind.OPENING, [_SLOT, _SUM, _EVERY_COMMITTED]),
+    _Form(AdvertiseKeys, Kind.ADVERTISE, [_Codec(lambda m, _: (advertisement(m),), _read_keys)]),
+    _Form(ShareKeys, Kind.SHARE_KEYS, [_COMMITMENTS, _BOXES]),
+    _Form(ShareReceipt, Kind.RECEIPT, [_LINKS]),
+    _Form(MaskedInput, Kind.MASKED, [_SLOT, _VECTOR, _COMMITTED]),
+    _Form(ConsistencySignature, Kind.SIGNATURE, [_SLOT, _SIGNATURE]),
+    _Form(UnmaskShares, Kind.SHARES, [_SLOT, _Codec(_write_shares, _read_shares)]),
+)
+_BY_TYPE: Final = {form.message: form for form in _FORMS}
+_BY_KIND: Final = {int(form.kind): form for form in _FORMS}

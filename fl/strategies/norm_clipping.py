@@ -32,7 +32,7 @@ from deltafl.fl.strategies.aggregation import step_by_mean
 from deltafl.fl.strategies.base import Memory, TrainingState
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.configuration import UpdateParams
-from deltafl.protocol.radius import least_radius, within
+from deltafl.protocol.radius import Clipped, least_radius, within
 from deltafl.protocol.round import RoundOutcome
 
 RADIUS: Final = "robust.radius"
@@ -94,7 +94,7 @@ class NormClipping:
             state: before the round.
         """
         least = least_radius(len(state.model), update.resolution_bits)
-        return replace(update, radius=max(self.radius_of(state), least))
+        return replace(update, aggregation=Clipped(max(self.radius_of(state), least)))
 
     def remembered(self, update: UpdateParams, outcome: RoundOutcome) -> Memory:
         """What to remember of a private round.
@@ -103,7 +103,8 @@ class NormClipping:
             update: how it has summed updates, by `params`.
             outcome: what the server has learnt.
         """
-        radius = self.radius if update.radius is None else update.radius
+        own = update.aggregation
+        radius = own.radius if isinstance(own, Clipped) else self.radius
         return self.learnt(radius, outcome.longer or 0, outcome.kept_devices)
 
     def radius_of(self, state: TrainingState) -> float:

@@ -188,14 +188,16 @@ class PrivateDeltaFL(Strategy):
         Raises:
             ConfigurationError: a sum would not fit the ring, or a setting is out of its range.
         """
-        noise = self.update_noise(cohort_size, len(state.model))
+        update, noise = self._update_of(state), self.update_noise(cohort_size, len(state.model))
+        if noise is not None:
+            update = replace(update, aggregation=noise)
         return RoundConfig(
             round_index=state.round,
             cohort_size=cohort_size,
             theta=self.theta,
             method=self.encoding.method,
             search=self.encoding.search,
-            update=replace(self._update_of(state), noise=noise),
+            update=update,
             update_length=len(state.model),
             warm_start=self.warm_start_of(state),
             noise=self._noise(cohort_size),

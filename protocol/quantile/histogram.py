@@ -1,4 +1,4 @@
-"""Many pivots at once, the bin edges of a histogram: all their ranks in one secure sum.
+"""Pivots that are the bin edges of a histogram: all their ranks in one secure sum.
 
 A sum of 2B + 2 numbers costs one round trip like any other, so B pivots narrow the bracket by a
 factor of B + 1 in one query. The pivots of the first query form a ladder. Around a warm start, its
@@ -6,8 +6,20 @@ steps grow geometrically in both directions. Without one, it is geometric over t
 because the scale of the losses is unknown. Later queries spread the pivots evenly inside the
 bracket. The lower latency costs privacy: a query reveals how many devices are between any two of
 its pivots.
+
+With one edge, a query reveals two ranks, and the search does not start from the whole grid. First
+it steps outward, from the warm start or a loss of one, until both ends of the bracket are pivots
+that were asked. The size of a step is the fraction of the weight still missing, divided by an
+assumed density of the losses on a logarithmic scale; it doubles with every step that falls short.
+After that, the search interpolates the weighted rank inside the bracket. Of k devices spread evenly
+over the bracket, the one at fraction p is there up to a standard deviation √(p(1 - p)/(k + 2)). The
+pivot is moved that far beyond it, away from the nearer end but not past the middle, so that the
+larger part is likely to be cut off (as in the selection algorithm of Floyd & Rivest 1975). The
+guard on the budget limits the worst case to that of bisection (`guarded`). The search ends when one
+device is left in the bracket, usually long before the quantile is known to a tick.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
@@ -16,8 +28,8 @@ from functools import lru_cache
 from typing import ClassVar, Final
 
 from deltafl.protocol.errors import ConfigurationError
-from deltafl.protocol.quantile.bracket import inside
-from deltafl.protocol.quantile.narrowing import Pivots, Position, RankMethod
+from deltafl.protocol.quantile.bracket import Bracket, guarded, inside
+from deltafl.protocol.quantile.narrowing import Pivots, Position, RankMethod, first_proposal
 from deltafl.protocol.quantile.search import SearchConfig
 
 _FINEST_STEP: Final = Fraction(
@@ -25,6 +37,9 @@ _FINEST_STEP: Final = Fraction(
 )  # of the warm start: well below the few per cent by which a quantile moves
 _DEFAULT_GRID_BITS = 22
 _DIGITS: Final = 50
+_QUERIES_OF_ONE_EDGE: Final = 26  # bisection takes 22; the guard rarely acts unless losses are tied
+_ASSUMED_DENSITY: Final = 0.7  # weight per e-fold of the loss; a Gamma(2) has 0.5 to 0.8 inside
+_LEAST_STEP: Final = 1 / 64  # of the loss: a round moves a quantile by a few per cent
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,8 @@ class Histogram(RankMethod):
     @property
     def default_max_queries(self) -> int:
         """Queries that certify any search on the default grid: the ladder, then even pivots."""
+        if self.num_pivots == 1:
+            return _QUERIES_OF_ONE_EDGE
         num_queries, width = 1, 2**_DEFAULT_GRID_BITS
         while width > 1:
             width = -(-width // (self.num_pivots + 1))
@@ -60,15 +77,25 @@ class Histogram(RankMethod):
         return num_queries
 
     def first(self, config: SearchConfig) -> Pivots:
-        """Propose the ladder."""
+        """Propose the ladder, or the one edge to start from."""
+        return first_proposal(config) if self.num_pivots == 1 else self.ladder(config)
+
+    def ladder(self, config: SearchConfig) -> Pivots:
+        """Pivots over the whole grid, near the warm start if there is one."""
         grid = config.search.grid
         ladder = _ladder(self.num_pivots, grid.max_tick, config.warm_start or 0)
         return self._filled(ladder, 0, grid.top_pivot)
 
     def propose(self, position: Position) -> Pivots:
-        """Propose even pivots inside the bracket."""
+        """Propose even pivots inside the bracket, or the one edge outward or interpolated."""
         bracket = position.bracket
         low, high = bracket.low.pivot, bracket.high.pivot
+        if self.num_pivots == 1:
+            if low == 0 or high == position.config.search.grid.top_pivot:
+                pivot = _outward(bracket, from_low=low > 0, num_steps=position.run + 1)
+            else:
+                pivot = low + round(bracket.width * _fraction(bracket))
+            return (guarded(pivot, low, high, position.num_queries_left),)
         num_parts = self.num_pivots + 1
         even = (low + bracket.width * part // num_parts for part in range(1, num_parts))
         return self._filled(even, low, high)
@@ -77,6 +104,34 @@ class Histogram(RankMethod):
         """Sort the distinct pivots inside; repeat the last up to the declared number."""
         different = sorted({inside(pivot, low, high) for pivot in pivots})
         return tuple(different + different[-1:] * (self.num_pivots - len(different)))
+
+
+@dataclass(frozen=True, slots=True)
+class Bracketed(Histogram):
+    """The method `bracketed`: a histogram with one bin edge in a query."""
+
+    num_pivots: int = 1
+
+    name: ClassVar[str] = "bracketed"
+    """Name in the registry and in queries."""
+
+
+def _outward(bracket: Bracket, *, from_low: bool, num_steps: int) -> int:
+    nearest, total = bracket.low if from_low else bracket.high, bracket.total
+    missing = (
+        (bracket.target_weight - nearest.weight) / total.weight,
+        Fraction(bracket.target_count - nearest.count, total.count),
+    )
+    nearer = min(missing) if from_low else -min(missing)
+    relative = max(float(nearer) / _ASSUMED_DENSITY, _LEAST_STEP) * 2.0**num_steps
+    return round(nearest.pivot * (1 + relative if from_low else 1 / (1 + relative)))
+
+
+def _fraction(bracket: Bracket) -> float:
+    num_devices = bracket.num_devices
+    place = (float(bracket.fraction) * num_devices + 0.5) / (num_devices + 1)
+    deviation = math.sqrt(place * (1 - place) / (num_devices + 2))
+    return min(place + deviation, 0.5) if place < 0.5 else max(place - deviation, 0.5)
 
 
 @lru_cache(maxsize=8)

@@ -112,7 +112,7 @@ class NoisyHistogram:
 
     def start(self, config: SearchConfig) -> "NoisySearch":
         """Return the search before its query."""
-        return NoisySearch(config, self, Histogram(self.num_pivots).first(config))
+        return NoisySearch(config, self, Histogram(self.num_pivots).ladder(config))
 
     def contribution(
         self, config: SearchConfig, query: Query, tick: int, weight: int

@@ -16,7 +16,7 @@ NOISY: Final = "noisy"
 
 METHODS: Final[Mapping[str, "Entry[QuantileMethod]"]] = {
     "mm": Entry("deltafl.protocol.quantile.mm:MajoriseMinimise"),
-    "bracketed": Entry("deltafl.protocol.quantile.bracketed:Bracketed"),
+    "bracketed": Entry("deltafl.protocol.quantile.histogram:Bracketed"),
     "histogram": Entry("deltafl.protocol.quantile.histogram:Histogram", ("num_pivots",)),
     NOISY: Entry("deltafl.protocol.quantile.noisy:NoisyHistogram", ("noise", "num_pivots")),
 }

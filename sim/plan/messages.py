@@ -17,7 +17,7 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import SessionParams, ring, shamir, wire
+from deltafl.secagg import SessionParams, shamir, wire
 from deltafl.secagg.codec import Records
 from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
 from deltafl.secagg.keys import KEY_SIZE, PublicKey
@@ -141,7 +141,7 @@ class _Session:
         yield Trip("shares to unmask", _relayed(request), self._size(self._shares(slot)))
 
     def _masked(self, slot: int, spec: SlotSpec) -> int:
-        packed, rest = _long(ring.packed_size(spec.wire_length, spec.ring_bits))
+        packed, rest = _long(spec.packed_size)
         committed = bytes(COMMITTED_SIZE) if spec.verified else b""
         proof = bytes(spec.proof_size)
         return self._size(MaskedInput(slot, packed, committed, proof)) + rest
@@ -150,7 +150,7 @@ class _Session:
         """Bytes of the proof of a slot's sum; 0 if it has none."""
         if not spec.verified:
             return 0
-        packed = bytes(ring.packed_size(spec.wire_length, spec.ring_bits))
+        packed = bytes(spec.packed_size)
         committed = _records(self._params.num_invited, COMMITTED_SIZE)
         return self._size(SumOpening(slot, packed, committed))
 

@@ -19,7 +19,7 @@ from scipy.special import bdtr
 from deltafl.protocol.anonymity import expected_tail
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
-from deltafl.secagg import SessionParams, ring, wire
+from deltafl.secagg import SessionParams, wire
 from deltafl.secagg.threat import at_most
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.messages import trips
@@ -293,7 +293,7 @@ def _search(config: RunConfig, levels: Levels, params: SessionParams) -> SearchP
 
 
 def _costs(levels: Levels, params: SessionParams, num_parameters: int) -> Costs:
-    longest = max(ring.packed_size(s.wire_length, s.ring_bits) for s in params.slots)
+    longest = params.longest_vector
     played = [[_queries(one, kind) for one in levels.rounds] for kind in _KINDS]
     cost = partial(_cost, levels, params, num_parameters)
     return Costs(
@@ -380,8 +380,8 @@ def _played(config: RoundConfig, kind: tuple[float, float], draws: int) -> Itera
 def _memory(params: SessionParams, num_parameters: int) -> int:
     """Bytes that the server's machine holds at once, without connections and Python's own."""
     boxes = params.num_invited * min(params.degree, params.num_invited - 1) * wire.box_size(params)
-    longest = max(params.slots, key=lambda slot: slot.wire_length)
-    total = longest.wire_length * _WORD_BYTES[longest.ring_bits <= 32]
+    longest = max(params.slots, key=lambda slot: slot.length)
+    total = longest.length * _WORD_BYTES[longest.ring_bits <= 32]
     return boxes + total + 4 * num_parameters
 
 

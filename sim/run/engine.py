@@ -32,7 +32,6 @@ from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.levels import LevelsReport, split_models
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.round import LostSearch
-from deltafl.secagg import ring
 from deltafl.sim.cohort.attackers import Known
 from deltafl.sim.cohort.sampling import Answered, Answers, InterruptedCohort
 from deltafl.sim.errors import RunDirectoryError, RunError, damaged
@@ -164,7 +163,7 @@ def mode_of(config: RunConfig, num_parameters: int, own: Strategy | None = None)
     if config.privacy.transcript != AUTO or not config.has_masked_sums:
         return FULL if config.privacy.transcript == AUTO else config.privacy.transcript
     _, params = session_of(config, num_parameters, own)
-    vectors = sum(ring.packed_size(one.wire_length, one.ring_bits) for one in params.slots)
+    vectors = sum(one.packed_size for one in params.slots)
     each = vectors * params.num_invited
     return FULL if each * config.federation.rounds <= _MOST_IN_FULL else SUMS
 

@@ -23,12 +23,11 @@ NOISE = UpdateNoise(norm=1.5, deviation=40, num_devices=5)
 
 def session(*, noise=None, words=(9, 9, 1, 0)):
     """A session whose only slot released one sum over five devices."""
-    update = SimpleNamespace(noise=noise)
     names = ("update", "weight", "weighted_loss", "count", "clipped")
     fields = [SimpleNamespace(name=name, resolution_bits=0) for name in names[-len(words) :]]
     released = Sum(1, 1, 0, 4, bytes(32), np.arange(5, dtype=np.uint32), np.array(words))
     common = SimpleNamespace(
-        update=update, update_slot=0, update_layout=SimpleNamespace(fields=fields)
+        noisy_updates=noise, update_slot=0, update_layout=SimpleNamespace(fields=fields)
     )
     return SimpleNamespace(
         question=lambda _: Threshold(0, 0),

@@ -12,10 +12,11 @@ import pytest
 from honest_runs import messages_of
 from one_check import new
 
-from deltafl.protocol.configuration import RoundConfig, UpdateParams
+from deltafl.protocol.configuration import Exact, RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.radius import Clipped
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.identity import IdentityKey
 from deltafl.secagg.keys import PublicKey
@@ -229,12 +230,17 @@ def test_a_threshold_of_too_small_a_tail(bracket):
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "may"), [(0.5, 0.25, True), (None, 0.25, False), (0.5, None, False)]
+    ("before", "now", "may"),
+    [
+        (Clipped(0.5), Clipped(0.25), True),
+        (Exact(), Clipped(0.25), False),
+        (Clipped(0.5), Exact(), False),
+    ],
 )
 def test_a_radius_may_change_but_not_go(session, before, now, may):
     past = Past()
-    for radius in (before, now):
-        session.levels = Levels((replace(CONFIG, update=UpdateParams(radius=radius)),))
+    for aggregation in (before, now):
+        session.levels = Levels((replace(CONFIG, update=UpdateParams(aggregation=aggregation)),))
         found = list(past.settings_stay(session))
     assert (found == []) is may
 

@@ -16,7 +16,7 @@ from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.norm_clipping import RADIUS, NormClipping, next_radius
 from deltafl.fl.strategies.robust_mean import RobustMean
 from deltafl.protocol.configuration import UpdateParams
-from deltafl.protocol.radius import least_radius
+from deltafl.protocol.radius import Clipped, least_radius
 from deltafl.protocol.round import RoundOutcome
 from deltafl.sim.cohort.simulated import cohort_of
 
@@ -87,7 +87,8 @@ def test_who_lies_about_longer_moves_the_radius_no_more_than_all_devices_could(l
 def test_a_round_without_updates_keeps_the_radius():
     assert CLIPPING.learnt(2.0, 0, 0)[RADIUS].tolist() == [2.0]
     lost = RoundOutcome(None, 0, None, 0, 0, None, 0, {}, "aborted")
-    assert CLIPPING.remembered(UpdateParams(radius=2.0), lost)[RADIUS].tolist() == [2.0]
+    update = UpdateParams(aggregation=Clipped(2.0))
+    assert CLIPPING.remembered(update, lost)[RADIUS].tolist() == [2.0]
 
 
 @pytest.mark.parametrize("radius", [1e-30, 1e30])
@@ -98,9 +99,10 @@ def test_the_radius_stays_in_its_range(radius):
 def test_devices_are_asked_for_a_radius_that_they_accept():
     """Below it their updates would round to zeros."""
     own = UpdateParams(resolution_bits=10)
-    assert CLIPPING.params(own, state_at(0.25)).radius == 0.25
-    assert CLIPPING.params(own, state_at(1e-9)).radius == least_radius(3, 10)
-    assert CLIPPING.params(own, TrainingState(np.zeros(3, dtype=np.float32))).radius == 0.7
+    assert CLIPPING.params(own, state_at(0.25)).aggregation == Clipped(0.25)
+    assert CLIPPING.params(own, state_at(1e-9)).aggregation == Clipped(least_radius(3, 10))
+    start = TrainingState(np.zeros(3, dtype=np.float32))
+    assert CLIPPING.params(own, start).aggregation == Clipped(0.7)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.radius import Clipped
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.secagg import (
@@ -178,8 +179,8 @@ def envelopes() -> list[Envelope]:
     followed = replace(
         config, method="mm", num_pivots=None, search=replace(config.search, verified=True)
     )
-    noisy = replace(config.update, max_weight=1, noise=UpdateNoise(1.0, 300, 4))
-    bounded = replace(config.update, radius=0.25)
+    noisy = replace(config.update, max_weight=1, aggregation=UpdateNoise(1.0, 300, 4))
+    bounded = replace(config.update, aggregation=Clipped(0.25))
     thetas = (Fraction(1, 2), Fraction(1, 3))
     return [
         Announce(Levels((config,)), b"model", b"session"),

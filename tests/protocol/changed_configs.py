@@ -7,6 +7,7 @@ from round_parties import make_config
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.radius import Clipped
 from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
 
@@ -31,7 +32,6 @@ CHANGES = {
     "warm_start": (0, 1, 8 * 2**8),
     "min_tail": (1, 2, 3),
     "verified": (True,),
-    "radius": (0.5, 0.5000000000000001, 64.0, 1e300),
     "proved": (True,),
     "noise": (
         Noise(Fraction(4), 3),
@@ -39,7 +39,8 @@ CHANGES = {
         Noise(Fraction(4), 2),
         Noise(Fraction(4, 3), 3),
     ),
-    "update_noise": (
+    "aggregation": (
+        *map(Clipped, (0.5, 0.5000000000000001, 64.0, 1e300)),
         UpdateNoise(1.0, 40, 3),
         UpdateNoise(1.0, 40, 2),  # the same share, hence the same layout
         UpdateNoise(1.5, 40, 3),
@@ -52,7 +53,7 @@ WITH = {
     "num_pivots": {"method": "histogram"},
     "proved": {"method": "bracketed", "verified": True},
     "noise": {"method": "noisy", "weighting": Weighting.EQUAL},
-    "update_noise": {"max_weight": 1},
+    "aggregation": {"max_weight": 1},
 }
 
 

@@ -12,7 +12,6 @@ _RENAMED = {
     "min_cohort": "min_search_cohort",
     "clip": "update_clip",
     "resolution_bits": "update_resolution_bits",
-    "noise": "update_noise",
 }
 NESTED = {
     part: {_RENAMED.get(field.name, field.name): field.name for field in fields(type_)}

@@ -151,9 +151,9 @@ def as_threshold(parties, envelope, threshold, **changes) -> bytes:
 
 def forged_sum(parties, envelope, place=0):
     spec, opening = parties.params.slots[0], opening_of(parties, envelope)
-    total = ring.unpack(opening.packed, spec.wire_length, spec.ring_bits)
+    total, blinding = openings.unpack(spec, opening.packed)
     total[place] += 1
-    return with_opening(parties, envelope, packed=ring.pack(total, spec.ring_bits))
+    return with_opening(parties, envelope, packed=openings.pack(spec, total, blinding))
 
 
 def committed(parties, envelope, change):
@@ -249,7 +249,7 @@ def another_pivot(parties, envelope, step=1):
 def too_early(parties, envelope):
     followed = Followed.begin(parties.config)
     spec, opening = parties.params.slots[0], opening_of(parties, envelope)
-    total = ring.unpack(opening.packed, spec.wire_length, spec.ring_bits)[: spec.length]
+    total, _ = openings.unpack(spec, opening.packed)
     now = followed.after(total, 5).search.result(shrank=True).threshold
     return as_threshold(parties, envelope, now)
 
@@ -326,7 +326,7 @@ def proved_by(parties, envelope):
     """The sum that comes with a question, without its blinding."""
     total = opening_of(parties, envelope)
     spec = parties.params.slots[total.slot]
-    return ring.unpack(total.packed, spec.wire_length, spec.ring_bits)[: spec.length]
+    return openings.unpack(spec, total.packed)[0]
 
 
 @pytest.mark.parametrize("is_over", [False, True])
@@ -453,9 +453,9 @@ def test_a_proof_of_an_older_sum_is_refused(number):
 def test_an_older_sum_under_another_form_is_refused():
     parties, honest = at_question(3)
     spec, earlier = parties.params.slots[0], opening_of(parties, at_question(2)[1])
-    total = ring.unpack(earlier.packed, spec.wire_length, spec.ring_bits)
+    total, blinding = openings.unpack(spec, earlier.packed)
     total[0] += 1
-    other = replace(earlier, packed=ring.pack(total, spec.ring_bits))
+    other = replace(earlier, packed=openings.pack(spec, total, blinding))
     opening = session_wire.encode(other, parties.params)
     data = wire.encode(replace(honest, opening=opening))
     assert_fails(parties.machine, data, Refusal.OUT_OF_ORDER, "slot 0")
@@ -673,10 +673,10 @@ def test_who_commits_to_something_else_than_it_masks_ends_the_round_and_is_not_n
     commit = openings.commit
 
     def lie(context, spec, vector, identity, *rest):
-        wired, signed = commit(context, spec, vector, identity, *rest)
+        made = commit(context, spec, vector, identity, *rest)
         if identity.public == liar:
-            wired[0] += 1
-        return wired, signed
+            vector[0] += 1  # what is masked next
+        return made
 
     honest = RoundParties(parties.config).play()
     assert honest.aborted is None
@@ -706,7 +706,7 @@ def made_up_answer(pivots):
     return np.concatenate(([500, 1], weights, counts))
 
 
-def other_proof(parties, honest, wired, context):
+def other_proof(parties, honest, wired, drawn, context):
     """A second sum of the first query that the colluding device makes provable."""
     opening, spec = opening_of(parties, honest), parties.params.slots[0]
     identity = parties.enrolment.credentials(LIAR).identity
@@ -716,12 +716,13 @@ def other_proof(parties, honest, wired, context):
     again, signed = openings.commit(
         context, spec, vector, identity, sealing, SeededRandomness(b"o" * 32)
     )
-    total = ring.unpack(opening.packed, spec.wire_length, spec.ring_bits)
-    total = total - wired + again
+    total, blinding = openings.unpack(spec, opening.packed)
+    total = total - wired + vector
     ring.reduce(total, spec.ring_bits)
+    packed = openings.pack(spec, total, blinding - drawn + again)
     records = {p: bytes(c) for p, c in opening.committed.items()} | {0: signed}
-    changed = replace(opening, packed=ring.pack(total, spec.ring_bits), committed=records)
-    return session_wire.encode(changed, parties.params), total[: spec.length]
+    changed = replace(opening, packed=packed, committed=records)
+    return session_wire.encode(changed, parties.params), total
 
 
 @pytest.mark.parametrize("split", [True, False])
@@ -733,12 +734,12 @@ def test_halves_that_are_shown_different_sums_get_different_questions_and_only_n
     def remember(context, spec, vector, identity, *rest):
         made = commit(context, spec, vector, identity, *rest)
         if identity.public == parties.enrolment.credentials(LIAR).identity.public:
-            drawn["wired"], drawn["context"] = made[0].copy(), context
+            drawn["wired"] = vector.copy(), made[0], context
         return made
 
     monkeypatch.setattr(openings, "commit", remember)
     honest = parties.until_asked(2)
-    proof, total = other_proof(parties, honest, drawn["wired"], drawn["context"])
+    proof, total = other_proof(parties, honest, *drawn["wired"])
     following = Followed.begin(SPLIT).after(total, 6).search.query
     assert isinstance(following, Query)
     assert following != honest.question
@@ -749,7 +750,7 @@ def test_halves_that_are_shown_different_sums_get_different_questions_and_only_n
         if client in half:
             envelope = replace(envelope, question=following, opening=proof)
         reply = session_wire.decode(parties.answer(client, wire.encode(envelope)), parties.params)
-        words[client] = ring.unpack(reply.packed, spec.wire_length, spec.ring_bits)
+        words[client] = openings.unpack(spec, reply.packed)[0]
     questions = {c: following if c in half else honest.question for c in words}
     true = sum(
         parties.devices[c].measured(SPLIT).answer(question) for c, question in questions.items()
@@ -757,7 +758,7 @@ def test_halves_that_are_shown_different_sums_get_different_questions_and_only_n
     for part in (words, set(words) & set(half), set(words) - set(half)):
         if not part or (not split and part is not words):
             continue
-        noise = sum(words[c].astype(np.uint64) for c in part)[: spec.length]
+        noise = sum(words[c].astype(np.uint64) for c in part)
         if part is words:
             noise = noise - true
         noise = noise & np.uint64(2**spec.ring_bits - 1)

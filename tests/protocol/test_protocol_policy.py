@@ -14,6 +14,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.registry import default_max_queries
+from deltafl.protocol.radius import Clipped
 from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import Adversary, DevicePolicy, PeerError, Refusal, UsageError
@@ -58,13 +59,13 @@ def verdict(policy, announced, thetas=(), **session):
 HIDDEN = changed_round(
     NOISY,
     max_weight=1,
-    update_noise=UpdateNoise.at_least(Fraction(3, 2), 64.0, 8, Sizes.of(4, 20)),
+    aggregation=UpdateNoise.at_least(Fraction(3, 2), 64.0, 8, Sizes.of(4, 20)),
 )
 """An honest round whose updates have noise."""
 
 
 def with_update_noise(**changes):
-    return {"update_noise": replace(HIDDEN.update.noise, **changes)}
+    return {"aggregation": replace(HIDDEN.update.aggregation, **changes)}
 
 
 def grid(bits, bound):
@@ -76,7 +77,7 @@ LIMITS = {
     "min_update_noise": (
         HIDDEN,
         {},
-        with_update_noise(deviation=HIDDEN.update.noise.deviation - 1),
+        with_update_noise(deviation=HIDDEN.update.aggregation.deviation - 1),
     ),
     "max_update_norm": (HIDDEN, {}, with_update_noise(norm=64.01)),
     "min_honest_tail": (PLAIN, {"theta": Fraction(4, 10)}, {"theta": Fraction(399, 1000)}),
@@ -348,7 +349,7 @@ def test_the_session_is_held_to_the_policy_too():
     assert "not verified" in verdict(active, PLAIN)
     trusting = replace(active, unverified_if_active=True)
     assert "not signed" in verdict(trusting, PLAIN)
-    scaled = changed_round(PLAIN, theta=Fraction(1), radius=1.0)
+    scaled = changed_round(PLAIN, theta=Fraction(1), aggregation=Clipped(1.0))
     assert "radius=1.0: the server chooses it" in verdict(active, scaled)
     assert "not signed" in verdict(trusting, scaled)
     assert "radius" not in str(verdict(DEFAULT, scaled))

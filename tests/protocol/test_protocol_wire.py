@@ -1,5 +1,6 @@
 """The server's envelopes as bytes: a bijection, and `DecodeError` for everything else."""
 
+import math
 import struct
 import tracemalloc
 from fractions import Fraction
@@ -12,13 +13,15 @@ from hypothesis import strategies as st
 from round_parties import make_config
 
 from deltafl.protocol import wire
-from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.configuration import Exact, RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.radius import Clipped
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DecodeError
 from deltafl.secagg.codec import write_fields
@@ -61,7 +64,7 @@ def configs(draw) -> RoundConfig:
         "noise": draw(noises(cohort_size)) if noisy else None,
         "warm_start": draw(st.none() | st.integers(0, grid.max_tick)),
         "verified": draw(st.booleans()),
-        "radius": draw(st.none() | long),
+        "aggregation": draw(st.just(Exact()) | long.map(Clipped)),
     }
     return round_of(**fields)
 
@@ -82,7 +85,8 @@ envelopes = st.one_of(
 )
 
 CONFIG = make_config()
-RADIUS = make_config(radius=0.25)
+RADIUS = make_config(aggregation=Clipped(0.25))
+HIDDEN = make_config(max_weight=1, aggregation=UpdateNoise(1.0, 40, 3))
 # Everything that an announcement is made of, in the order of the wire.
 FIELDS = {
     "version": 3,
@@ -92,22 +96,24 @@ FIELDS = {
     "theta_numerator": 1,
     "theta_denominator": 2,
     "method": b"mm",
-    "num_pivots": 0,
     "max_queries": 1,
     "resolution_bits": 8,
     "bound": 8,
-    "max_weight": 500,
-    "update_length": 4,
-    "update_clip": struct.pack("<d", 4.0),
-    "update_resolution_bits": 12,
     "weighting": b"samples",
     "epsilon_ticks": 0,
     "min_search_cohort": 0,
+    "verified": 0,
+    "update_clip": struct.pack("<d", 4.0),
+    "update_resolution_bits": 12,
+    "max_weight": 500,
+    "aggregation": 0,
+    "parameters": b"",
+    "update_length": 4,
+    "warm_start": 0,
+    "num_pivots": 0,
     "noise_numerator": 0,
     "noise_denominator": 0,
     "noise_devices": 0,
-    "warm_start": 0,
-    "verified": 0,
     "min_tail": 0,
     "other_levels": b"",
     "session": b"session",
@@ -130,6 +136,12 @@ WIDE = NOISY | {
     "max_weight": 1,
     "update_resolution_bits": 2,
 }
+# Noise in the sum of updates.
+UNDER_NOISE = {
+    "aggregation": 2,
+    "parameters": struct.pack("<dQQ", 1.0, 40, 3),
+    "max_weight": 1,
+}
 VALID = [
     Announce(Levels((CONFIG,)), b"model", b"session"),
     Relay(b"session"),
@@ -139,6 +151,7 @@ VALID = [
     Ask(Threshold(700, 1), b"session", b"opening"),
     Announce(LEVELS, b"model1model2", b"session"),
     Announce(Levels((RADIUS,)), b"model", b"session"),
+    Announce(Levels((HIDDEN,)), b"model", b"session"),
 ]
 
 
@@ -255,6 +268,24 @@ IMPOSSIBLE = {
     "the version before": {"version": 2},
     "another version": {"version": 4},
     "unknown kind": {"kind": 0x29},
+    "a kind of noise that is gone": {"kind": 0x27},
+    "a kind of radius that is gone": {"kind": 0x28},
+    "an unknown aggregation": {"aggregation": 3},
+    "a negative aggregation": {"aggregation": -1},
+    "parameters of exact sums": {"parameters": bytes(8)},
+    "a radius without its number": {"aggregation": 1},
+    "a radius of four bytes": {"aggregation": 1, "parameters": struct.pack("<f", 1.0)},
+    "a radius under the tag of noise": {"aggregation": 2, "parameters": double(1.0)},
+    "noise under the tag of a radius": UNDER_NOISE | {"aggregation": 1},
+    "noise and weights that differ": UNDER_NOISE | {"max_weight": 2},
+    "noise of a norm of zero": UNDER_NOISE | {"parameters": struct.pack("<dQQ", 0.0, 40, 3)},
+    "noise of a norm that is NaN": UNDER_NOISE
+    | {"parameters": struct.pack("<dQQ", math.nan, 40, 3)},
+    "noise of one step": UNDER_NOISE | {"parameters": struct.pack("<dQQ", 1.0, 1, 3)},
+    "noise of too many steps": UNDER_NOISE | {"parameters": struct.pack("<dQQ", 1.0, 2**20 + 1, 3)},
+    "noise in updates from nobody": UNDER_NOISE | {"parameters": struct.pack("<dQQ", 1.0, 40, 0)},
+    "noise in updates from more than there are": UNDER_NOISE
+    | {"parameters": struct.pack("<dQQ", 1.0, 40, 4)},
     "a kind of the session": {"kind": 0x01},
     "a kind above all": {"kind": 0x80},
     "theta of zero": {"theta_numerator": 0},
@@ -374,6 +405,8 @@ def test_the_impossible_ones_are_at_the_edge_of_possible_ones():
         NOISY,
         NOISY | {"noise_numerator": WORD, "noise_denominator": 1},
         NOISY | {"noise_denominator": WORD, "num_pivots": 2**16, "max_queries": 0},
+        UNDER_NOISE,
+        UNDER_NOISE | {"parameters": struct.pack("<dQQ", 1.0, 2**20, 1)},
     ]
     for changes in possible:
         assert accepted_only_if_canonical(announcement(**changes)), changes
@@ -381,9 +414,7 @@ def test_the_impossible_ones_are_at_the_edge_of_possible_ones():
 
 def bounded(radius: float) -> bytes:
     """An announcement of a round with a radius."""
-    fields = FIELDS | {"kind": 0x28}
-    first = [fields.pop("version"), fields.pop("kind"), double(radius)]
-    return msgpack.packb([*first, *fields.values()])
+    return announcement(aggregation=1, parameters=double(radius))
 
 
 @pytest.mark.parametrize(
@@ -391,7 +422,7 @@ def bounded(radius: float) -> bytes:
 )
 def test_a_radius_out_of_its_range_is_refused(radius):
     """2^-11 is √4 steps of 2^-12."""
-    assert wire.decode(bounded(2.0**-11)).levels.common.update.radius == 2.0**-11
+    assert wire.decode(bounded(2.0**-11)).levels.common.update.aggregation == Clipped(2.0**-11)
     assert accepted_only_if_canonical(bounded(1.7e308))
     with pytest.raises(DecodeError, match="impossible configuration: radius="):
         wire.decode(bounded(radius))

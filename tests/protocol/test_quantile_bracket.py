@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.bracket import Bracket, Rank, guarded
-from deltafl.protocol.quantile.bracketed import Bracketed
+from deltafl.protocol.quantile.histogram import Bracketed
 from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.quantile.search import Ended
 from deltafl.protocol.weighting import Weighting

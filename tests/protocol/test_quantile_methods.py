@@ -8,8 +8,7 @@ from flat_configs import search_of
 
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.losses import LossGrid
-from deltafl.protocol.quantile.bracketed import Bracketed
-from deltafl.protocol.quantile.histogram import Histogram, _powers
+from deltafl.protocol.quantile.histogram import Bracketed, Histogram, _powers
 from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.quantile.registry import QUANTILE_METHODS, quantile_method
 from deltafl.protocol.quantile.search import Ended, Query
@@ -193,6 +192,34 @@ def test_devices_nearer_than_epsilon_cannot_be_told_apart_by_beta(epsilon):
     for tick in (70_000 - epsilon - 1, 70_000 + epsilon):
         farther = method.contribution(config, query, tick, MAX_WEIGHT)
         assert farther["beta"] == 2 * MAX_WEIGHT / (2 * epsilon + 1)
+
+
+@pytest.mark.parametrize("method", [Bracketed(), Histogram(1)], ids=repr)
+@pytest.mark.parametrize(
+    ("theta", "warm", "asked", "found"),
+    [
+        (Fraction(1, 2), None, [65536, 110837, 88186], (153721, 22649)),
+        (Fraction(1, 5), 70_000, [70000, 120323], (2217475, 1976829)),
+        (
+            Fraction(9, 10),
+            5,
+            [5, 6, 8, 14, 36, 147, 1057, 14150, 364705, 118539, 45235, 29692],
+            (43841, 15541),
+        ),
+    ],
+)
+def test_one_edge_asks_what_it_has_always_asked(method, theta, warm, asked, found):
+    """Recorded before histograms with one edge asked the same."""
+    config = search_of(theta, GRID, 9, 7, 30, warm)
+    ticks = np.array([3, 20_000, 41_000, 65_536, 90_001, 90_001, 1_300_000])
+    weights = np.array([1, 5, 2, 9, 3, 4, 7])
+    search, pivots = method.start(config), []
+    while search.query is not None:
+        pivots += search.query.pivots
+        search = search.update(sums_of(method, config, search.query, ticks, weights))
+    result = search.result()
+    assert pivots == asked
+    assert (result.eta_half_ticks, result.half_width_half_ticks) == found
 
 
 @pytest.mark.parametrize("method", [Bracketed(), Histogram()], ids=repr)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from deltafl.protocol.errors import ConfigurationError, SearchError
 from deltafl.protocol.losses import LossGrid
-from deltafl.protocol.quantile.bracketed import Bracketed
-from deltafl.protocol.quantile.histogram import Histogram
+from deltafl.protocol.quantile.histogram import Bracketed, Histogram
 from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.weighting import Weighting

@@ -13,15 +13,13 @@ from hypothesis.extra.numpy import arrays
 from round_parties import MODEL, comparable, make_config, play_single
 
 from deltafl.protocol import device as device_module
-from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.radius import check_radius, least_radius, within
-from deltafl.protocol.update_noise import UpdateNoise
+from deltafl.protocol.radius import Clipped, check_radius, least_radius, within
 
 CLIP, BITS, WEIGHT, RADIUS = 4.0, 12, 321, 1.5
-CONFIG = make_config(radius=RADIUS, max_queries=0)
+CONFIG = make_config(aggregation=Clipped(RADIUS), max_queries=0)
 DEVICE = DeviceRound.measured(CONFIG, 1.5, WEIGHT)
 updates = arrays(np.float32, 4, elements=st.floats(-6, 6, width=32))
 
@@ -91,7 +89,7 @@ def test_under_no_radius_does_a_scaled_update_round_to_zeros(update, bits):
     """However little a device weighs: the bound below which a radius is refused."""
     radius = least_radius(30, bits)
     config = make_config(
-        radius=radius, update_length=30, update_resolution_bits=bits, max_queries=0
+        aggregation=Clipped(radius), update_length=30, update_resolution_bits=bits, max_queries=0
     )
     device = DeviceRound.measured(config, 1.5, 1)
     sums = config.update_layout.decode(device.contribution(update))
@@ -109,27 +107,16 @@ def test_the_least_radius_is_accepted_and_a_little_less_is_not(length, bits):
 @pytest.mark.parametrize("radius", [math.nan, math.inf, -math.inf, 0.0, -1.5])
 def test_a_radius_is_a_positive_number(radius):
     with pytest.raises(ConfigurationError, match=r"radius=.* is not a positive number"):
-        make_config(radius=radius)
+        Clipped(radius)
 
 
-def test_a_radius_is_of_a_sum_without_noise():
-    with pytest.raises(ConfigurationError, match=r"radius=1.5 with noise in the updates"):
-        UpdateParams(max_weight=1, noise=UpdateNoise(1.0, 40, 3), radius=RADIUS)
-
-
-def test_a_round_without_a_radius_is_described_as_before():
-    """Its bytes are those of an implementation that knows of none."""
-    plain = make_config()
-    assert plain.update.radius is None
-    assert [field.name for field in plain.update_layout.fields] == [
-        "update",
-        "weight",
-        "weighted_loss",
-        "count",
-        "clipped",
-    ]
-    described = make_config(radius=RADIUS).canonical()
-    assert described.endswith(float(RADIUS).hex().encode())
+def test_only_a_round_with_a_radius_counts_longer_updates():
+    plain, own = (
+        [field.name for field in config.update_layout.fields]
+        for config in (make_config(), make_config(aggregation=Clipped(RADIUS)))
+    )
+    assert plain == ["update", "weight", "weighted_loss", "count", "clipped"]
+    assert own == [*plain, "longer"]
 
 
 def some_round(theta=Fraction(1), **changes):
@@ -137,7 +124,7 @@ def some_round(theta=Fraction(1), **changes):
 
 
 def bounded(theta=Fraction(1)):
-    return some_round(theta, radius=0.6)
+    return some_round(theta, aggregation=Clipped(0.6))
 
 
 @pytest.mark.parametrize("theta", [Fraction(1), Fraction(1, 2)])
@@ -173,4 +160,4 @@ def test_no_device_moves_the_mean_by_more_than_its_weight_times_the_radius():
 
 def test_levels_have_one_radius():
     lower = Levels.at(bounded(), (Fraction(1), Fraction(1, 2)), (None, None))
-    assert [one.update.radius for one in lower.rounds] == [0.6, 0.6]
+    assert [one.update.aggregation for one in lower.rounds] == [Clipped(0.6)] * 2

@@ -549,7 +549,7 @@ def test_once_updates_were_summed_nothing_goes_on(theta):
 
 def noisy_updates():
     noise = UpdateNoise.at_least(Fraction(1), 4.0, 3, Sizes.of(4, SIZE))
-    return config_of("noisy", max_weight=1, update_noise=noise, min_search_cohort=4)
+    return config_of("noisy", max_weight=1, aggregation=noise, min_search_cohort=4)
 
 
 @pytest.mark.parametrize("config", [config_of(), noisy_updates()], ids=["exact", "noisy"])

@@ -236,7 +236,7 @@ class TwoFacedServer:
             if len(points) < view.params.threshold:
                 continue
             weights = shamir.lagrange_at_zero(np.array([points]))
-            seed = shamir.from_limbs(shamir.combine(weights, np.array(limbs)[None]))[0]
+            seed = shamir.from_limbs(shamir.combine(weights, np.array(limbs)[:, None]))[0]
             place = (view.context.session_id, view.slot, view.position(owner))
             assert seed_commitment(*place, seed) == shares[owner].commitments[view.slot]
             seeds[owner] = seed

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from round_parties import MODEL, make_config, play_single
 
 from deltafl.protocol import update_noise, wire
-from deltafl.protocol.configuration import UpdateParams
+from deltafl.protocol.configuration import Exact, UpdateParams
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.levels import Levels
@@ -232,14 +232,14 @@ def test_noise_out_of_range_is_refused(changes, told):
 def make_noisy(**changes):
     return replace(
         make_config(cohort_size=COHORT, update_length=LENGTH, max_weight=1, theta=Fraction(1)),
-        update=UpdateParams(4.0, 12, 1, noise=NOISE),
+        update=UpdateParams(4.0, 12, 1, aggregation=NOISE),
         **changes,
     )
 
 
 def test_weights_that_differ_and_too_few_devices_are_refused():
     with pytest.raises(ConfigurationError, match="max_weight=2 with noise"):
-        UpdateParams(max_weight=2, noise=NOISE)
+        UpdateParams(max_weight=2, aggregation=NOISE)
     with pytest.raises(ConfigurationError, match="more than cohort_size=4"):
         make_noisy(cohort_size=4)
 
@@ -247,21 +247,21 @@ def test_weights_that_differ_and_too_few_devices_are_refused():
 @pytest.mark.parametrize("bits", [-1, 0, 53, 54])
 def test_a_resolution_that_noise_makes_no_use_of_is_in_its_range_all_the_same(bits):
     if 0 <= bits <= 53:
-        noisy = replace(make_noisy(), update=UpdateParams(4.0, bits, 1, noise=NOISE))
+        noisy = replace(make_noisy(), update=UpdateParams(4.0, bits, 1, aggregation=NOISE))
         assert noisy.update_layout == make_noisy().update_layout
     else:
         with pytest.raises(ConfigurationError, match=f"update_resolution_bits={bits} is not"):
-            UpdateParams(4.0, bits, 1, noise=NOISE)
+            UpdateParams(4.0, bits, 1, aggregation=NOISE)
 
 
 def test_the_noise_is_bound_to_the_session_and_so_is_the_rotation():
     config = make_noisy()
     others = [
-        replace(config, update=replace(config.update, noise=replace(NOISE, **change)))
+        replace(config, update=replace(config.update, aggregation=replace(NOISE, **change)))
         for change in ({"norm": 1.6}, {"deviation": 41}, {"num_devices": 4})
     ]
     others += [
-        replace(config, update=replace(config.update, noise=None)),
+        replace(config, update=replace(config.update, aggregation=Exact())),
         make_noisy(round_index=4),
     ]
     assert len({one.canonical() for one in [config, *others]}) == 6
@@ -270,22 +270,15 @@ def test_the_noise_is_bound_to_the_session_and_so_is_the_rotation():
     assert others[3].noisy_updates is None
 
 
-def test_an_announcement_says_it_and_nothing_else_is_an_announcement_with_noise():
+def test_an_announcement_says_it():
     levels = Levels((make_noisy(),))
     data = wire.encode(Announce(levels, b"model", b"session"))
     assert wire.decode(data).levels == levels
-    plain = Levels((replace(make_noisy(), update=UpdateParams(4.0, 12, 1)),))
-    without = wire.encode(Announce(plain, b"model", b"session"))
-    at = data.index(b"\x03\x27") + 1  # after the version
-    assert without.index(b"\x03\x21") + 1 == at
-    for kind, message in ((0x21, data), (0x27, without)):
-        with pytest.raises(DecodeError):
-            wire.decode(message[:at] + bytes([kind]) + message[at + 1 :])
     packed = data.index(np.float64(NOISE.norm).tobytes())
     assert wire.decode(data[:packed] + np.float64(2).tobytes() + data[packed + 8 :])
     for place, wrong in ((0, np.float64(np.nan)), (8, np.uint64(1)), (16, np.uint64(0))):
         start = packed + place
-        with pytest.raises(DecodeError, match="impossible noise"):
+        with pytest.raises(DecodeError, match=r"impossible configuration: no"):
             wire.decode(data[:start] + wrong.tobytes() + data[start + 8 :])
 
 
@@ -466,7 +459,7 @@ def test_where_the_threshold_keeps_all_the_mean_is_over_all():
     theta = Fraction(1, 2)
     base = make_config(cohort_size=COHORT, update_length=LENGTH, max_weight=1, theta=theta)
     few = replace(base.search, min_cohort=COHORT + 1)
-    update = UpdateParams(4.0, 12, 1, noise=NOISE)
+    update = UpdateParams(4.0, 12, 1, aggregation=NOISE)
     keeping_all = Round(replace(base, update=update, search=few))
     assert keeping_all.question == Threshold(0, 0)
     assert keeping_all._kept_share == 1

@@ -18,7 +18,6 @@ from deltafl.secagg.messages import (
     ShareReceipt,
     UnmaskRequest,
 )
-from deltafl.secagg.params import verified_ring_bits
 from deltafl.secagg.states import ClientState
 
 PARAMS = make_params(6, threshold=3)
@@ -72,18 +71,18 @@ def test_policy(limits, message):
 
 
 def test_policy_bounds_the_elements_that_need_a_generator_each():
-    verified = (3, verified_ring_bits(6), True, True)
-    params = make_params(6, threshold=4, slots=(verified, (9, 40)))
+    verified = (3, 19, True, True)
+    params = make_params(6, threshold=4, slots=(verified, (9, 40)), signed=True)
     replace(POLICY, max_verified_length=3).check(params)
     with pytest.raises(PeerError, match="length of a verified slot=3 is above the device's 2"):
         replace(POLICY, max_verified_length=2).check(params)
 
 
 def test_policy_counts_work_as_it_is_done():
-    """Whole slots are not shared, blindings are masked, and a sparse graph has few neighbours."""
-    verified = (3, verified_ring_bits(6), True, True)
-    params = make_params(6, threshold=4, slots=((4, 16), verified))
-    elements = 5 * (4 + params.slots[1].wire_length)
+    """Whole slots are not shared, and a sparse graph has few neighbours."""
+    verified = (3, 19, True, True)
+    params = make_params(6, threshold=4, slots=((4, 16), verified), signed=True)
+    elements = 5 * (4 + 3)
     just = replace(POLICY, max_sharing_work=18 * 6 * 4, max_mask_elements=elements)
     just.check(params)
     for name in ("max_sharing_work", "max_mask_elements"):

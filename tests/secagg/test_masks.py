@@ -185,5 +185,5 @@ def test_packing_keeps_borders():
 
 
 def test_labels_are_all_different_and_carry_the_version():
-    assert len(Label) == len(Label.__members__) == 17
+    assert len(Label) == len(Label.__members__) == 18
     assert all(label.startswith(b"deltafl/secagg/v3/") for label in Label)

@@ -11,6 +11,7 @@ from parties import BINDING, Parties, as_ring, make_params, plain_sum
 from refusing import IDS, OTHERS, VICTIM, refuse
 
 from deltafl.secagg import (
+    DecodeError,
     Fault,
     Refusal,
     SessionParams,
@@ -18,16 +19,20 @@ from deltafl.secagg import (
     Stage,
     Step,
     UsageError,
+    keys,
+    labels,
+    masks,
     openings,
     pedersen,
+    prg,
     ring,
 )
 from deltafl.secagg.identity import identity
+from deltafl.secagg.labels import Label
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import SumOpening
 from deltafl.secagg.openings import COMMITTED_SIZE, Opening
-from deltafl.secagg.params import verified_ring_bits
-from deltafl.secagg.pedersen import BLINDING_LIMBS, COMMITMENT_SIZE, ORDER
+from deltafl.secagg.pedersen import BLINDING_SIZE, COMMITMENT_SIZE, ORDER
 from deltafl.secagg.signing import Signer
 from deltafl.secagg.states import ClientState, ServerState
 
@@ -115,12 +120,18 @@ def test_a_proof_is_of_those_who_are_in_the_sum():
 # What a device does not believe.
 
 
-def forged(message, *, position=None, by=1, limb=None):
-    """A sum that differs at a position, or in a limb of its blinding."""
-    at = position if limb is None else 4 + limb
-    words = ring.unpack(message.packed, 4 + BLINDING_LIMBS, BITS).copy()
-    words[at] = (int(words[at]) + by) % 2**BITS
-    return replace(message, packed=ring.pack(words, BITS))
+SPEC = PARAMS.slots[0]
+
+
+def forged(message, *, position=None, by=1):
+    """A sum that differs at a position, or without one in its blinding."""
+    words, blinding = openings.unpack(SPEC, message.packed)
+    words = words.copy()
+    if position is None:
+        blinding += by
+    else:
+        words[position] = (int(words[position]) + by) % 2**BITS
+    return replace(message, packed=openings.pack(SPEC, words, blinding))
 
 
 def recommitted(parties, message, changes):
@@ -205,8 +216,8 @@ LIES = {
         lambda _, m: forged(forged(m, position=0), position=1, by=-1),
         Refusal.BAD_OPENING,
     ),
-    "a blinding": (lambda _, m: forged(m, limb=0), Refusal.BAD_OPENING),
-    "the last limb": (lambda _, m: forged(m, limb=BLINDING_LIMBS - 1), Refusal.BAD_OPENING),
+    "a blinding": (lambda _, m: forged(m), Refusal.BAD_OPENING),
+    "its highest bits": (lambda _, m: forged(m, by=2**251), Refusal.BAD_OPENING),
     "nothing": (lambda _, m: replace(m, packed=bytes(len(m.packed))), Refusal.BAD_OPENING),
     "a commitment": (
         lambda p, m: recommitted(
@@ -255,8 +266,8 @@ def test_a_sum_with_unused_bits_set_is_malformed():
     params = make_params(6, slots=((3, 23, True, True),))
     parties, result = summed(params)
     message = parties.decode(result.opening)
-    assert 19 * 23 % 8 == 5
-    packed = message.packed[:-1] + bytes([message.packed[-1] | 0x80])
+    assert 3 * 23 % 8 == 5  # of the ninth byte
+    packed = message.packed[:8] + bytes([message.packed[8] | 0x80]) + message.packed[9:]
     refuse(parties, parties.encode(replace(message, packed=packed)), Refusal.MALFORMED)
 
 
@@ -365,9 +376,10 @@ def mask_another(by=1):
         if not message.committed:
             return message
         spec = parties.params.slots[message.slot]
-        words = ring.unpack(message.packed, spec.wire_length, spec.ring_bits).copy()
+        words, blinding = openings.unpack(spec, message.packed)
+        words = words.copy()
         words[0] = (int(words[0]) + by) % 2**spec.ring_bits
-        return replace(message, packed=ring.pack(words, spec.ring_bits))
+        return replace(message, packed=openings.pack(spec, words, blinding))
 
     return change
 
@@ -503,11 +515,10 @@ def sums_to(params, columns):
 
 @pytest.mark.parametrize(
     ("num_invited", "bits"),
-    [(3, 18), (4, 19), (5, 19), (7, 19), (8, 20), (3, 31), (3, 32), (3, 33), (3, 63), (3, 64)],
+    [(3, 3), (4, 3), (5, 4), (7, 19), (8, 20), (3, 31), (3, 32), (3, 33), (3, 63), (3, 64)],
 )
 def test_sums_at_the_limits_of_the_ring_are_proved(num_invited, bits):
     """−2^(b−1) and 2^(b−1) − 1 are sums; one more or less is read with the other sign."""
-    assert verified_ring_bits(num_invited) <= bits
     slots = ((2, bits, True, True),)
     params = make_params(num_invited, threshold=2, slots=slots)
     most, least = 2 ** (bits - 1) - 1, -(2 ** (bits - 1))
@@ -532,32 +543,119 @@ def test_sums_at_the_limits_of_the_ring_are_proved(num_invited, bits):
         assert wrapped.opening is None
 
 
-@pytest.mark.parametrize("num_devices", [1, 2, 3, 4, 5, 7, 8, 100, 127, 128, 1000, 2**12, 2**20])
-def test_blindings_of_so_many_devices_fit_the_ring(num_devices):
-    largest = num_devices * (2**16 - 1)
-    bits = verified_ring_bits(num_devices)
-    assert largest < 2**bits
-    # One bit less is enough only for a power of two, less one device.
-    assert largest >= 2 ** (bits - 1) or num_devices == 2 ** (bits - 17)
-
-
-@pytest.mark.parametrize(("num_devices", "bits", "opens"), [(7, 19, True), (7, 18, False)])
-def test_blindings_that_wrap_around_open_nothing(num_devices, bits, opens):
-    """Limbs as large as can be, of the blinding 2^252 − 1."""
-    largest = 2**252 - 1
-    drawn = largest.to_bytes(64, "little")
-    assert pedersen.split_blinding(largest) == [0xFFFF] * 15 + [0x0FFF]
-    spec = SlotSpec("sum", 2, bits, whole=True, verified=True)
-    total, committed = ring.zeros(2 + BLINDING_LIMBS, bits), []
-    for _ in range(num_devices):
-        vector = as_ring([-1, 3], bits)
-        sent, own = openings.commit(
+def test_blindings_wrap_around_the_order():
+    """As large as can be, each; a ring has no part in it."""
+    spec = SlotSpec("sum", 2, 3, whole=True, verified=True)
+    drawn = (ORDER - 1).to_bytes(64, "little")
+    total, blindings, committed = ring.zeros(2, 3), 0, []
+    for _ in range(7):
+        vector = as_ring([-1, 0], 3)
+        blinding, own = openings.commit(
             CONTEXT, spec, vector, ALICE, SIGNER.sealing_key, lambda size: drawn[:size]
         )
-        total += sent
+        assert blinding == ORDER - 1
+        total += vector
+        blindings += blinding
         committed.append(own)
-    ring.reduce(total, bits)
-    assert openings.opens(spec, total, committed) == opens
+    ring.reduce(total, 3)
+    packed = openings.pack(spec, total, blindings)
+    assert openings.unpack(spec, packed)[1] == ORDER - 7
+    assert not openings.opens(spec, total, blindings, committed)  # -7 is no number of three bits
+    spec = replace(spec, ring_bits=4)
+    assert openings.opens(spec, as_ring([-7, 0], 4), blindings, committed)
+
+
+# Vector and blinding in one string.
+
+
+@given(bits=st.integers(1, 64), blinding=st.integers(0, ORDER - 1), data=st.data())
+def test_a_packed_vector_is_read_as_it_was_written(bits, blinding, data):
+    values = data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=1, max_size=5))
+    words = as_ring(values, bits)
+    for verified in (False, True):
+        spec = SlotSpec("sum", len(values), bits, verified=verified)
+        packed = openings.pack(spec, words, blinding)
+        assert len(packed) == spec.packed_size
+        assert packed.startswith(ring.pack(words, bits))
+        assert packed[ring.packed_size(len(values), bits) :] == (
+            blinding.to_bytes(BLINDING_SIZE, "little") if verified else b""
+        )
+        read, again = openings.unpack(spec, packed)
+        assert (read.tolist(), again) == (values, blinding if verified else 0)
+
+
+@pytest.mark.parametrize("blinding", [ORDER, ORDER + 1, 2**253, 2**256 - 1])
+def test_a_blinding_of_the_order_or_more_is_refused(blinding):
+    vector = bytes(12)
+    assert openings.unpack(SPEC, vector + (ORDER - 1).to_bytes(32, "little"))[1] == ORDER - 1
+    with pytest.raises(DecodeError, match="not below the order"):
+        openings.unpack(SPEC, vector + blinding.to_bytes(32, "little"))
+
+
+@pytest.mark.parametrize("size", [0, 11, 12, 43, 45])
+def test_a_packed_vector_of_another_size_is_refused(size):
+    with pytest.raises(DecodeError, match="bytes"):
+        openings.check_packed(SPEC, bytes(size))
+    openings.check_packed(SPEC, bytes(44))
+
+
+def test_padding_before_a_blinding_is_zero():
+    spec = SlotSpec("sum", 1, 3, verified=True)
+    openings.check_packed(spec, b"\x07" + bytes(32))
+    with pytest.raises(DecodeError, match="padding bits"):
+        openings.check_packed(spec, b"\x08" + bytes(32))
+
+
+# Masks of blindings.
+
+
+def test_both_ends_of_a_pair_make_one_mask_of_blindings_and_it_is_no_part_of_the_vectors():
+    one, other = keys.key_pair(b"1" * 32), keys.key_pair(b"2" * 32)
+    [here] = CONTEXT.pair_secrets(one, [5], [other.public])
+    [there] = CONTEXT.pair_secrets(other, [2], [one.public])
+    mask = here.of_blinding()
+    assert mask == there.of_blinding()
+    assert 0 <= mask < ORDER
+    assert masks.of_blinding(2, [here]) == mask
+    assert masks.of_blinding(5, [there]) == -mask
+    label = labels.pack(Label.BLINDING_MASK) + here.info
+    stream = prg.keystream(keys.expand(here.secret, label), 64)
+    assert mask == int.from_bytes(stream, "little") % ORDER
+    assert prg.keystream(here.key(), 64) != stream
+    assert here._replace(info=b"other").of_blinding() != mask
+
+
+def test_a_self_mask_of_a_blinding_is_of_the_slot_and_its_seed():
+    mask = CONTEXT.self_mask_of_blinding(b"s" * 32)
+    info = labels.pack(Label.BLINDING_MASK) + labels.pack(Label.SELF_MASK, CONTEXT.info)
+    key = keys.derive(b"s" * 32, salt=CONTEXT.session_id, info=info)
+    assert mask == int.from_bytes(prg.keystream(key, 64), "little") % ORDER
+    assert CONTEXT.self_mask_of_blinding(b"t" * 32) != mask
+    assert SlotContext.of(PARAMS, CONTEXT.session_id, 1, BINDING).self_mask_of_blinding(
+        b"s" * 32
+    ) not in (mask, 0)
+
+
+@pytest.mark.parametrize("params", [PARAMS, MIXED], ids=["whole", "tolerant"])
+def test_what_a_device_sends_hides_its_blinding(params):
+    """Known are the blindings that it drew; none is on the wire, whoever is in the sum."""
+    parties = Parties(params)
+    parties.exchange(parties.advance(ClientState.SHARED))
+    opened = parties.server.open_slot(0, BINDING)
+    replies = parties.deliver(parties.exchange(opened) if params is PARAMS else opened)
+    sent = {c: openings.unpack(SPEC, parties.decode(data).packed)[1] for c, data in replies.items()}
+    drawn = {}
+    for client in parties.ids:
+        given = [one for one in parties.randomness[client].given if len(one) == 64]
+        drawn[client] = int.from_bytes(given[-1], "little") % ORDER
+        assert sent[client] != drawn[client]
+    if params is PARAMS:  # all masks cancel
+        assert sum(sent.values()) % ORDER == sum(drawn.values()) % ORDER
+    else:  # until the self masks are removed, the sum is masked too
+        assert sum(sent.values()) % ORDER != sum(drawn.values()) % ORDER
+    result = parties.finish_slot(parties.collect(replies))
+    _, total = openings.unpack(SPEC, parties.decode(result.opening).packed)
+    assert total == sum(drawn.values()) % ORDER
 
 
 @given(bits=st.integers(1, 64), data=st.data())
@@ -570,9 +668,9 @@ def test_words_are_read_as_twos_complement(bits, data):
 # The parts.
 
 
-def test_what_a_device_sends_is_its_vector_its_blinding_and_a_signed_commitment():
+def test_a_device_commits_to_its_vector_under_a_new_blinding_and_signs():
     spec = SlotSpec("sum", 3, BITS, whole=True, verified=True)
-    assert spec.wire_length == 3 + BLINDING_LIMBS == 19
+    assert spec.packed_size == 9 + BLINDING_SIZE == 41
     asked = []
 
     def randomness(size):
@@ -581,19 +679,18 @@ def test_what_a_device_sends_is_its_vector_its_blinding_and_a_signed_commitment(
 
     vector = as_ring([-5, 0, 7], BITS)
     before = vector.copy()
-    sent, committed = openings.commit(CONTEXT, spec, vector, ALICE, SIGNER.sealing_key, randomness)
+    drawn, committed = openings.commit(CONTEXT, spec, vector, ALICE, SIGNER.sealing_key, randomness)
     assert np.array_equal(vector, before)
     assert asked == [64]
     blinding = int.from_bytes(bytes(range(64)), "little") % ORDER
-    assert sent[:3].tolist() == vector.tolist()
-    assert pedersen.join_blinding(sent[3:].tolist()) == blinding
-    assert max(sent[3:].tolist()) < 2**16
+    assert drawn == blinding
     commitment, signature = committed[:32], committed[32:]
     assert commitment == pedersen.commit([-5, 0, 7], blinding)
     statement = openings.statement(CONTEXT, commitment, SIGNER.sealing_key)
     assert signature == ALICE.sign(statement)
     assert openings.is_signed(CONTEXT, SIGNER, committed)
-    assert openings.opens(spec, sent, [committed])
+    assert openings.opens(spec, vector, blinding, [committed])
+    assert not openings.opens(spec, vector, blinding + 1, [committed])
 
 
 def test_equal_vectors_have_different_commitments():
@@ -644,10 +741,10 @@ NUMBERS = st.integers(-(2**20), 2**20)
 )
 def test_a_sum_is_examined_as_it_is_made(vectors, data):
     spec = SlotSpec("sum", 2, 40, whole=True, verified=True)
-    total, committed = ring.zeros(spec.wire_length, 40), []
+    total, blindings, committed = ring.zeros(2, 40), 0, []
     for index, vector in enumerate(vectors):
         seed = bytes([index, len(vectors)])
-        sent, own = openings.commit(
+        blinding, own = openings.commit(
             CONTEXT,
             spec,
             as_ring(vector, 40),
@@ -655,18 +752,20 @@ def test_a_sum_is_examined_as_it_is_made(vectors, data):
             SIGNER.sealing_key,
             lambda size, seed=seed: seed.ljust(size, b"\3"),
         )
-        total += sent
+        total += as_ring(vector, 40)
+        blindings += blinding
         committed.append(own)
     ring.reduce(total, 40)
 
-    def examined(words, proofs):
-        packed = ring.pack(words, 40)
+    def examined(words, proofs, more=0):
+        packed = openings.pack(spec, words, blindings + more)
         return openings.examine(
             Opening(CONTEXT, spec, packed, (SIGNER,) * len(proofs), tuple(proofs))
         )
 
     assert examined(total, committed) is None
-    at = data.draw(st.integers(0, spec.wire_length - 1))
+    assert examined(total, committed, more=1)[0] is Refusal.BAD_OPENING
+    at = data.draw(st.integers(0, spec.length - 1))
     wrong = total.copy()
     wrong[at] ^= np.uint64(1)
     assert examined(wrong, committed)[0] is Refusal.BAD_OPENING
@@ -683,9 +782,8 @@ def test_a_sum_is_examined_as_it_is_made(vectors, data):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"degree": 4}, "a verified slot takes the complete graph"),
-        ({"slots": (SlotSpec("s", 4, 18, whole=True, verified=True),)}, "is less than 19"),
-        ({"slots": (SlotSpec("s", 4, 1, verified=True),)}, "is less than 19"),
+        ({"signed": False}, "a verified slot takes a signed session over the complete graph"),
+        ({"degree": 4}, "a verified slot takes a signed session over the complete graph"),
     ],
 )
 def test_sessions_without_what_a_verified_slot_takes(changes, message):
@@ -695,19 +793,6 @@ def test_sessions_without_what_a_verified_slot_takes(changes, message):
     params = replace(PARAMS, slots=(SlotSpec("s", 4, 18, whole=True),))
     possible = {name: value for name, value in changes.items() if name != "slots"}
     assert isinstance(replace(params, **possible), SessionParams)
-
-
-@pytest.mark.parametrize(
-    ("num_invited", "bits"), [(2, 18), (3, 18), (4, 19), (7, 19), (8, 20), (127, 23), (128, 24)]
-)
-def test_the_narrowest_ring_depends_on_the_number_of_devices(num_invited, bits):
-    def params(ring_bits):
-        return make_params(num_invited, threshold=2, slots=((1, ring_bits, True, True),))
-
-    assert params(bits).slots[0].verified
-    assert params(64).slots[0].verified
-    with pytest.raises(UsageError, match=f"is less than {bits}: the blinding would wrap around"):
-        params(bits - 1)
 
 
 # --- slots with proofs, whatever is proved ------------------------------------------------------

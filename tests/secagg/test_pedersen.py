@@ -257,20 +257,3 @@ def test_a_blinding_is_64_bytes_modulo_the_order():
     blinding = pedersen.draw_blinding(SeededRandomness(bytes(32)))
     assert blinding == int.from_bytes(drawn, "little") % ORDER
     assert pedersen.draw_blinding(lambda size: b"\xff" * size) == (2**512 - 1) % ORDER
-
-
-@given(blindings=st.lists(BLINDINGS, max_size=50))
-@settings(max_examples=100, deadline=None, derandomize=True)
-def test_limbs_add_up_to_the_sum_of_the_blindings(blindings):
-    limbs = [pedersen.split_blinding(blinding) for blinding in blindings]
-    for row in limbs:
-        assert len(row) == pedersen.BLINDING_LIMBS
-        assert all(0 <= limb < 1 << pedersen.LIMB_BITS for limb in row)
-    assert [pedersen.join_blinding(row) for row in limbs] == blindings
-    sums = [sum(column) for column in zip(*limbs, strict=True)]
-    assert pedersen.join_blinding(sums) == sum(blindings) % ORDER
-
-
-def test_limbs_are_of_16_bits_the_lowest_first():
-    assert pedersen.split_blinding(0x123450009)[:4] == [9, 0x2345, 1, 0]
-    assert pedersen.join_blinding([-1, 1]) == 0xFFFF

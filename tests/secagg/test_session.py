@@ -28,7 +28,6 @@ from deltafl.secagg import (
 from deltafl.secagg.keys import key_pair
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import RosterMessage, SessionOpen, ShareKeys, ShareReceipt
-from deltafl.secagg.params import verified_ring_bits
 from deltafl.secagg.prg import add_mask
 from deltafl.secagg.session import NoObserver
 from deltafl.secagg.states import ClientState
@@ -60,7 +59,7 @@ def sessions(draw):
     slots = tuple(draw(st.lists(specs, min_size=num_slots, max_size=num_slots)))
     signed = draw(st.booleans())
     if signed and degree == num_invited - 1 and draw(st.booleans()):
-        slots = tuple((*slot, slot[1] >= verified_ring_bits(num_invited)) for slot in slots)
+        slots = tuple((*slot, draw(st.booleans())) for slot in slots)
     params = make_params(
         num_invited,
         degree=degree,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parties import BINDING, POLICY, as_ring, make_ids, make_inputs, make_params, plain_sum
+from parties import BINDING, POLICY, make_ids, make_inputs, make_params, plain_sum
 
 from deltafl.secagg import (
     Client,
@@ -22,14 +22,12 @@ from deltafl.secagg import (
     SlotSpec,
     keys,
     prg,
-    ring,
     wire,
 )
 from deltafl.secagg.identity import identity
 from deltafl.secagg.masks import PairSecret, SlotContext
 from deltafl.secagg.messages import ConsistencyCheck, OpenSlot
 from deltafl.secagg.openings import Opening
-from deltafl.secagg.pedersen import BLINDING_LIMBS
 from deltafl.secagg.prg import add_masks
 from deltafl.secagg.primitives import PLAIN, Primitives, pairwise_with
 from deltafl.secagg.randomness import SeededRandomness
@@ -526,7 +524,7 @@ def test_what_was_found_of_one_sum_is_not_believed_of_another(monkeypatch):
     signer = Signer(identity(bytes(32)).public, bytes(32))
 
     def opening(**changes):
-        packed = bytes(ring.packed_size(spec.wire_length, 24))
+        packed = bytes(spec.packed_size)
         return replace(Opening(context, spec, packed, (signer,), (bytes(96),)), **changes)
 
     reason, _ = shared.examine(opening())
@@ -537,7 +535,7 @@ def test_what_was_found_of_one_sum_is_not_believed_of_another(monkeypatch):
     assert shared.examine(opening(**nobody)) is None  # of nobody, nothing is the sum
     assert shared.examine(opening(**nobody)) is None
     assert len(asked) == 2
-    one = ring.pack(as_ring([1] + [0] * BLINDING_LIMBS, 24), 24)
+    one = bytes([1]) + bytes(spec.packed_size - 1)
     assert shared.examine(opening(**nobody, packed=one))[0] is Refusal.BAD_OPENING
     assert shared.examine(opening())[0] is Refusal.BAD_SIGNATURE
     assert len(asked) == 4

@@ -344,6 +344,18 @@ def test_a_suspect_that_nobody_can_judge_is_not_blamed():
     assert (blame.faults, blame.disputes) == ({}, {(9, 6)})
 
 
+def test_a_polynomial_that_does_not_give_the_secret_convicts_nobody():
+    """Three of seven lie: with three honest devices they are near enough to another polynomial."""
+    slot = Slot(7, 6, 4)
+    slot.spoil(0, 6)  # so that the first four without a suspect are three honest ones and a liar
+    for owner in range(6):
+        for liar in (4, 5, 6):  # zero at the points of 1, 2 and 3
+            slot.spoil(liar, owner, (liar - 1) * (liar - 2) * (liar - 3))
+    recovered, blame = slot.recover()
+    slot.check(recovered)
+    assert (blame.faults, blame.disputes) == ({}, {(6, 0)})
+
+
 def test_shares_that_never_came_are_not_wrong():
     slot = Slot(9, 8, 3)
     for owner in (2, 8):

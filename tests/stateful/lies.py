@@ -50,8 +50,8 @@ def structured(message, machine, pick):
             other = (slot + 1) % len(machine.params.slots)
             if way == 0:
                 spec = machine.params.slots[other]
-                size = (spec.wire_length * spec.ring_bits + 7) // 8
-                return MaskedInput(other, bytes(size), bytes(96 if spec.verified else 0))
+                unsigned = bytes(96 if spec.verified else 0)
+                return MaskedInput(other, bytes(spec.packed_size), unsigned)
             if way == 1 and committed:
                 return MaskedInput(slot, packed, flip(committed, SIGNED_AT + at))
             if way == 2 and committed:

@@ -187,13 +187,12 @@ class ScriptedClients:
         spec, context = self.params.slots[slot], self.context(slot)
         vector, blinding, own = self.own_committed[slot]
         committed, total = {}, [int(value) for value in vector]
-        limbs = pedersen.split_blinding(blinding)
         for position in np.flatnonzero(members).tolist():
             if position == self.position:
                 committed[position] = own
                 continue
             commitment = pedersen.commit([0] * spec.length, position)
-            limbs = [a + b for a, b in zip(limbs, pedersen.split_blinding(position), strict=True)]
+            blinding += position
             signed_in = self.context(slot - 1 if slot else 1) if flaw == "other slot" else context
             statement = openings.statement(signed_in, commitment, self.sealing_key(position))
             committed[position] = commitment + self.identity(position).sign(statement)
@@ -203,7 +202,7 @@ class ScriptedClients:
             case "other sum":
                 total[which % len(total)] ^= 1
             case "other blinding":
-                limbs[which % len(limbs)] ^= 1
+                blinding ^= 1 << which % 252
             case "swapped":
                 committed[chosen], committed[other] = committed[other], committed[chosen]
             case "bad signature":
@@ -217,6 +216,6 @@ class ScriptedClients:
             case "own replaced":
                 commitment = pedersen.commit([0] * spec.length, 1)
                 committed[self.position] = commitment + own[pedersen.COMMITMENT_SIZE :]
-        words = ring.to_words(np.array([*total, *limbs], dtype=np.uint64), spec.ring_bits)
+        words = ring.to_words(np.array(total, dtype=np.uint64), spec.ring_bits)
         ordered = dict(sorted(committed.items()))
-        return self.encode(SumOpening(slot, ring.pack(words, spec.ring_bits), ordered))
+        return self.encode(SumOpening(slot, openings.pack(spec, words, blinding), ordered))

@@ -29,7 +29,6 @@ from deltafl.secagg import (
     cohort,
     openings,
     pedersen,
-    ring,
     signing,
     wire,
 )
@@ -142,9 +141,8 @@ class Watch:
             identity = scripted.identity(position).public
             assert verify(identity, statement, signature), "a commitment that nobody signed"
         spec = scripted.params.slots[slot]
-        total = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
-        values = openings.signed(total[: spec.length], spec.ring_bits)
-        blinding = pedersen.join_blinding(total[spec.length :].tolist())
+        total, blinding = openings.unpack(spec, message.packed)
+        values = openings.signed(total, spec.ring_bits)
         assert pedersen.opens(commitments, values, blinding), "a sum that nobody committed to"
 
     def believe(self, message):

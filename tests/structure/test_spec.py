@@ -14,11 +14,18 @@ from hypothesis import strategies as st
 
 from deltafl.protocol import labels as protocol_labels
 from deltafl.protocol import wire as envelopes
-from deltafl.protocol.configuration import QUANTILE_SLOT, UPDATE_SLOT, RoundConfig, UpdateParams
+from deltafl.protocol.configuration import (
+    QUANTILE_SLOT,
+    UPDATE_SLOT,
+    Exact,
+    RoundConfig,
+    UpdateParams,
+)
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.radius import Clipped
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import RoundState
 from deltafl.protocol.update_noise import UpdateNoise
@@ -163,7 +170,7 @@ def code_names(text, number):
 
 def test_the_table_of_labels_is_that_of_the_code():
     known = {label.decode() for label in (*secagg_labels.Label, *protocol_labels.Label)}
-    assert len(known) == 26
+    assert len(known) == 27
     listed = code_names(TEXT, "1.5")
     assert sorted(listed) == sorted(known)
 
@@ -441,7 +448,7 @@ def samples(params, num_devices, num_others, slot):
     positions = np.arange(num_others, dtype=np.uint32)
     kinds, shares = np.zeros(num_others, np.uint8), np.zeros((num_others, 9), np.uint32)
     at = {"i": slot, "n": num_devices}
-    vector = {"i": slot, "W": spec.wire_length, "b": spec.ring_bits}
+    vector = {"i": slot, "W": spec.packed_size}
     opening = [(SumOpening(slot, packed, committed), {**vector, "p": num_others})]
     return (opening if spec.verified else []) + [
         (SessionOpen(params), {}),
@@ -534,7 +541,7 @@ def misfits(text, what, encoded, values):
             "| committed | string | `96·verified` |",
             "committed",
         ),
-        ("| sum | string | `⌈W·b/8⌉` |", "| sum | string | `⌈L·b/8⌉` |", "sum"),
+        ("| sum | string | `W` |", "| sum | string | `i` |", "sum"),
         ("| signatures | string, records |", "| signatures | integer |", "signatures"),
         ("| refused | string | `4·r` |\n", "", "ShareReceipt"),
     ],
@@ -573,8 +580,8 @@ def test_a_changed_kind_is_found():
 
 
 def test_every_kind_of_message_has_a_section():
-    assert set(KINDS.values()) == set(wire._READERS)
-    assert len(KINDS) == len(wire._READERS)
+    assert set(KINDS.values()) == set(wire._BY_KIND)
+    assert len(KINDS) == len(wire._BY_KIND)
 
 
 def test_a_wrong_formula_is_found():
@@ -595,11 +602,11 @@ def test_the_bound_on_messages_is_as_stated():
             slots += (SlotSpec("b", 1, 32, whole=True, verified=True, proof_size=128),)
         params = SessionParams(slots, 500, 499, 300, 300, bytes(32), bytes(32))
         names = of_params(params) | {"max": max}
-        longest = "longest packed vector"
+        longest = "longest vector"
         value = eval(  # noqa: S307 a formula of our own page
             python.replace(longest, "vector").replace("longest proof", "proof"),
             {"__builtins__": {}},
-            names | {"vector": max(2 * vector, 68 * signed), "proof": 128 * signed},
+            names | {"vector": max(2 * vector, 36 * signed), "proof": 128 * signed},
         )
         assert wire.max_bytes(params) == value
 
@@ -626,11 +633,18 @@ CONFIG = RoundConfig(
 
 @pytest.mark.parametrize("size", [0, 21, 255, 256, 65_535, 65_536])
 @pytest.mark.parametrize("thetas", [[Fraction(4, 5)], [Fraction(4, 5), Fraction(1, 2)]])
-def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
+@pytest.mark.parametrize(
+    ("aggregation", "tag", "parameters"),
+    [(Exact(), 0, 0), (Clipped(0.5), 1, 8), (UpdateNoise(1.0, 300, 200), 2, 24)],
+)
+def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas, aggregation, tag, parameters):
+    update = UpdateParams(4.0, 12, 1 if tag == 2 else 500, aggregation)
+    announced = replace(CONFIG, update=update)
     session, opening, models = bytes(size), bytes(size // 2), bytes(len(thetas) * (size + 1))
     fixed = {"name": len("histogram"), "models": len(models), "session": size}
     fixed |= {"weighting": len("powers-of-two"), "opening": len(opening)}
-    search, update = CONFIG.search, CONFIG.update
+    search = CONFIG.search
+    fixed |= {"parameters": parameters}
     config = {
         name: getattr(CONFIG, name)
         for name in ("round_index", "cohort_size", "num_pivots", "update_length")
@@ -641,10 +655,10 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
     config |= {"numerator": 4, "denominator": 5, "resolution_bits": 8, "bound": 8}
     config |= {"noise_numerator": 0, "noise_denominator": 0, "noise_devices": 0}
     config |= {"warm_start": 1001, "verified": 1, "others": len(thetas) - 1}
-    config["min_tail"] = CONFIG.min_tail
+    config |= {"min_tail": CONFIG.min_tail, "aggregation": tag}
     pivots = tuple(range(70))
     samples = {
-        "Announce": (Announce(Levels.at(CONFIG, thetas), models, session), config),
+        "Announce": (Announce(Levels.at(announced, thetas), models, session), config),
         "Relay": (Relay(session), {}),
         "Query": (Ask(Query("histogram", pivots), session, opening), {"pivots": len(pivots)}),
         "Threshold": (
@@ -652,12 +666,6 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
             {"eta": 300, "delta": 70_000},
         ),
     }
-    hidden = replace(CONFIG, update=UpdateParams(4.0, 12, 1, noise=UpdateNoise(1.0, 300, 200)))
-    noisy = Announce(Levels.at(hidden, thetas), models, session)
-    samples["AnnounceNoisy"] = noisy, config | {"max_weight": 1}
-    bounded = replace(CONFIG, update=replace(update, radius=0.5))
-    bounded = Announce(Levels.at(bounded, thetas), models, session)
-    samples["AnnounceRadius"] = bounded, config
     kinds = {row[0]: row[1] for row in rows(TEXT, "12.7") if row[1].startswith("0x")}
     assert kinds.keys() == samples.keys()
     for what, (envelope, values) in samples.items():
@@ -671,8 +679,8 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
 def test_every_formula_is_evaluated():
     messages = {title for number, title in sections(TEXT).items() if number.startswith("8.")}
     parts = {"slot", "slot_list", "advertisement", "box"}
-    announced = {"Announce", "AnnounceNoisy", "AnnounceRadius"}
-    assert FORMULAS.keys() == messages | parts | announced | {"Relay", "Query", "Threshold"}
+    envelopes = {"Announce", "Relay", "Query", "Threshold"}
+    assert FORMULAS.keys() == messages | parts | envelopes
 
 
 def test_sections_are_read_to_their_end():

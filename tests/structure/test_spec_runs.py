@@ -25,6 +25,7 @@ from deltafl.protocol import wire as envelopes
 from deltafl.protocol.anonymity import Tail, expected_apart
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import (
+    Exact,
     RoundConfig,
     UpdateParams,
     binding,
@@ -38,6 +39,7 @@ from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile import ballots
 from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.radius import Clipped
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
@@ -118,7 +120,8 @@ def some_params(rng, **changes):
 
 def flat(config):
     """A configuration by the names of section 12.1."""
-    noise, hidden = config.noise_numbers, config.update.noise
+    hidden = config.update.aggregation
+    noise = config.noise
     return SimpleNamespace(
         round_index=config.round_index,
         cohort_size=config.cohort_size,
@@ -135,16 +138,16 @@ def flat(config):
         weighting=config.search.weighting.value,
         epsilon_ticks=config.search.epsilon_ticks,
         min_search_cohort=config.search.min_cohort,
-        noise_numerator=noise[0],
-        noise_denominator=noise[1],
-        noise_devices=noise[2],
-        warm_start=config.warm_start_number,
+        noise_numerator=noise.variance.numerator if noise else 0,
+        noise_denominator=noise.variance.denominator if noise else 0,
+        noise_devices=noise.num_devices if noise else 0,
+        warm_start=0 if config.warm_start is None else config.warm_start + 1,
         verified=config.search.assurance,
         min_tail=config.min_tail,
-        radius=config.update.radius or 0.0,
-        update_norm=0.0 if hidden is None else hidden.norm,
-        update_deviation=0 if hidden is None else hidden.deviation,
-        update_noise_devices=0 if hidden is None else hidden.num_devices,
+        radius=getattr(hidden, "radius", 0.0),
+        update_norm=getattr(hidden, "norm", 0.0),
+        update_deviation=getattr(hidden, "deviation", 0),
+        update_noise_devices=getattr(hidden, "num_devices", 0),
     )
 
 
@@ -176,8 +179,7 @@ def some_config(rng, **changes):
                     1
                     if hidden
                     else rng.choice([1, rng.randint(1, 2**20), 2 ** rng.randint(0, 48)]),
-                    noise=some_noise(rng, size) if hidden else None,
-                    radius=None if hidden else changes.get("radius"),
+                    some_noise(rng, size) if hidden else changes.get("aggregation", Exact()),
                 ),
                 update_length=rng.choice([rng.randint(1, 6), 70]) if hidden else rng.randint(1, 6),
                 warm_start=warm,
@@ -193,7 +195,8 @@ def some_config(rng, **changes):
 
 def some_radius(rng):
     """None, a radius that long updates exceed, or one that may be too small for its round."""
-    return {"radius": rng.choice([None, rng.uniform(0.01, 50), 2.0 ** -rng.randint(0, 12)])}
+    radius = rng.choice([rng.uniform(0.01, 50), 2.0 ** -rng.randint(0, 12)])
+    return {"aggregation": rng.choice([Exact(), Clipped(radius)])}
 
 
 def some_noise(rng, size):
@@ -290,26 +293,36 @@ def check_commitments(page, rng):
     index = rng.randint(0, 5)
     assert page.encode_point(page.generator(index)) == pedersen.generator(index)
     assert page.encode_point(page.times(page.ORDER, page.generator(index))) == b"\1" + bytes(31)
-    bits = rng.randint(18, 64)
+    bits = rng.randint(3, 64)
     vectors = [[rng.getrandbits(bits), 2 ** (bits - 1), 2 ** (bits - 1) - 1] for _ in range(2)]
     blindings = [pedersen.draw_blinding(rng.randbytes) for _ in vectors]
-    total, committed = [0] * 19, []
+    spec = SlotSpec("a", 3, bits, verified=True)
+    total, committed = [0] * 3, []
     for vector, blinding in zip(vectors, blindings, strict=True):
-        commitment, wire_vector = page.commit_vector(vector, bits, blinding)
+        commitment = page.commit_vector(vector, bits, blinding)
         values = openings.signed(np.array(vector, dtype=np.uint64), bits)
         assert commitment == pedersen.commit(values, blinding)
-        assert wire_vector[3:] == pedersen.split_blinding(blinding)
-        total = [(a + b) % 2**bits for a, b in zip(total, wire_vector, strict=True)]
+        words = ring.to_words(np.array(vector, dtype=np.uint64), bits)
+        for number in (blinding, blinding - page.ORDER, page.ORDER - 1, page.ORDER):
+            on_wire = page.with_blinding(vector, bits, number)
+            assert on_wire == openings.pack(spec, words, number)
+        total = [(a + b) % 2**bits for a, b in zip(total, vector, strict=True)]
         committed.append(commitment)
-    spec = SlotSpec("a", 3, bits, verified=True)
-    other = [*total[:18], total[18] ^ 1]
-    for numbers in (total, other):
+    summed = sum(blindings)
+    other = [*total[:2], total[2] ^ 1]
+    for numbers, number in ((total, summed), (other, summed), (total, summed + 1)):
         vector = ring.to_words(np.array(numbers, dtype=np.uint64), bits)
         sent = [commitment + bytes(64) for commitment in committed]
         # A sum of values may wrap around; it then opens for neither.
-        assert page.sum_opens(numbers, bits, committed) == openings.opens(spec, vector, sent)
-    assert page.blinding_of(total[3:]) == sum(blindings) % page.ORDER
-    assert not page.sum_opens(other, bits, committed)
+        opens = openings.opens(spec, vector, number, sent)
+        assert page.sum_opens(numbers, bits, number, committed) == opens
+    assert not page.sum_opens(other, bits, summed, committed)
+    context = masks.SlotContext(rng.randbytes(32), rng.randbytes(40))
+    seed, salt = rng.randbytes(32), context.session_id
+    info = page.pack(b"deltafl/secagg/v3/self mask", context.info)
+    assert page.blinding_mask(seed, salt, info) == context.self_mask_of_blinding(seed)
+    pair = masks.PairSecret(1, keys.extract(seed, salt=salt), rng.randbytes(90))
+    assert page.blinding_mask(seed, salt, pair.info) == pair.of_blinding()
     prime = 2**255 - 19
     numbers = [0, 1, prime - 1, prime, prime + 1, rng.getrandbits(255), rng.getrandbits(255)]
     for number in (sign | y for y in numbers for sign in (0, 2**255)):
@@ -554,16 +567,11 @@ def check_configuration(page, rng):
     c = flat(config)
     assert page.search_bits(c) == config.search_layout.ring_bits
     assert page.update_bits(c) == config.update_layout.ring_bits
-    for layout, expected in (
-        (page.search_layout(c), config.search_layout),
-        (page.update_layout(c), config.update_layout),
-    ):
-        assert page.canonical_layout(layout, c.cohort_size) == expected.canonical()
     listed = [
         (s.label, s.length, s.ring_bits, s.whole, s.verified, s.proof_size) for s in config.slots()
     ]
     assert page.slots(c) == listed
-    assert page.configuration(c) == config.canonical()
+    assert page.configuration(c, c.round_index) == config.canonical()
     lower = replace(config, theta=config.theta / 2, warm_start=None)
     levels = Levels((config, lower))
     assert page.context([c, flat(lower)], models) == levels.context(models)
@@ -649,8 +657,8 @@ def compare_radius(page, rng, config):
     is_possible = page.may_be_radius(
         SimpleNamespace(radius=radius, update_length=length, update_resolution_bits=bits)
     )
-    update = replace(config.update, radius=radius)
     try:
+        update = replace(config.update, aggregation=Clipped(radius))
         replace(config, update=update)
     except ConfigurationError:
         assert not is_possible
@@ -669,7 +677,6 @@ def check_update_noise(page, rng):
     c, noisy = flat(config), config.noisy_updates
     assert page.noise_sizes(c) == tuple(noisy.sizes)
     assert page.update_noise_bound(c) == noisy.noise.bound(noisy.sizes, config.cohort_size)
-    assert page.noise_bytes(c) == noisy.noise.packed()
     size = noisy.sizes.length
     values = [rng.gauss(0, 1) for _ in range(size)]
     flipped = [x * y for x, y in zip(values, page.rotation_signs(c), strict=True)]
@@ -924,7 +931,7 @@ NEAR = {
         Fraction(0),
         lambda c: multiplier_of(c) * Fraction(9 + 2 * (c.round_index % 2), 10),
     ),
-    "max_update_norm": (2.0**1000, lambda c: c.update.noise.norm / 2 if c.update.noise else 0.0),
+    "max_update_norm": (2.0**1000, lambda c: getattr(c.update.aggregation, "norm", 0.0) / 2),
 }
 """For each limit, what admits everything, and what is beyond the configuration or near it."""
 
@@ -952,18 +959,19 @@ def check_trace(page, rng):
     search = page.Search(c)
     shown = page.query_binding(context, c.method, search.query())
     info, b = page.slot_info(params, 0, shown), page.search_bits(c)
-    total = [0] * (len(page.search_layout(c)) + 16)
+    total, blinding = [0] * len(page.search_layout(c)), 0
     for party in parties:
         tick = page.tick(c, spec_trace.LOSSES[party.device])
         values = page.answer(c, search.query(), tick, 1)
-        vector = party.answer_whole(
+        vector, masked_blinding = party.answer_whole(
             page.encode_values(page.search_layout(c), b, values), b, info, everybody
         )
         total = [(x + y) % 2**b for x, y in zip(total, vector, strict=True)]
-    assert total[:-16] == session.sums[0].vector.tolist()
+        blinding += masked_blinding
+    assert total == session.sums[0].vector.tolist()
     committed = [party.committed[:32] for party in parties]
-    assert page.sum_opens(total, b, committed)
-    search.take(page.decode_sums(page.search_layout(c), b, 3, total[:-16]))
+    assert page.sum_opens(total, b, blinding, committed)
+    search.take(page.decode_sums(page.search_layout(c), b, 3, total))
     eta, delta = search.threshold(0)
     assert page.check_threshold(search, False, False, 3, 3, False, eta, delta, 2) == ((2, 2), 3)
     asked = envelopes.decode(session.to[3][5])
@@ -990,6 +998,9 @@ def check_trace(page, rng):
         for vectors, selves in zip(zip(*masked, strict=True), zip(*plain, strict=True), strict=True)
     ]
     assert summed == session.sums[1].vector.tolist()
+
+
+WHOLE_MASK = b"deltafl/secagg/v3/pairwise mask of a whole slot"
 
 
 class TracedDevice:
@@ -1042,16 +1053,21 @@ class TracedDevice:
     def answer_whole(self, vector, b, info, members):
         page = self.page
         blinding = int.from_bytes(self.draw(64), "little") % page.ORDER
-        commitment, wire_vector = page.commit_vector(vector, b, blinding)
+        commitment = page.commit_vector(vector, b, blinding)
         pairs = {
             p: page.whole_mask_key(self.secret, self.sealing, q.sealing, self.sid, info, members)
             for p, q in self.peers.items()
         }
         statement = page.commitment_statement(self.sid, info, commitment, self.sealing)
         self.committed = commitment + self.signature(statement)
-        masked = page.masked(wire_vector, b, self.position, None, pairs)
-        self.say(0x14, 0, page.packed(masked, b), self.committed)
-        return masked
+        masked = page.masked(vector, b, self.position, None, pairs)
+        label = page.pack(WHOLE_MASK, info, len(members), page.bitmap(members))
+        for p, q in self.peers.items():
+            ends = min(self.sealing, q.sealing) + max(self.sealing, q.sealing)
+            mask = page.blinding_mask(page.agree(self.secret, q.sealing), self.sid, label + ends)
+            blinding += mask if self.position < p else -mask
+        self.say(0x14, 0, page.with_blinding(masked, b, blinding), self.committed)
+        return masked, blinding
 
     def answer_tolerant(self, vector, b, info):
         page = self.page
@@ -1120,7 +1136,7 @@ WRONG = [
     ("contributions", "* 4**c.update_resolution_bits >=", "* 2**c.update_resolution_bits >="),
     ("contributions", "if not length > c.radius", "if not length > 2 * c.radius"),
     ("contributions", "(c.radius / length)", "c.radius"),
-    ("configuration", "float(c.radius).hex()", "float(1).hex()"),
+    ("configuration", "[1, binary64(c.radius)]", "[1, binary64(1.0)]"),
     ("round_policy", "*(floor(theta * n)", "*(ceil(theta * n)"),
     ("round_policy", "min(c.min_tail, *(", "min(*("),
     ("round_policy", "levels, params.num_invited, n)", "levels, n, n)"),
@@ -1139,7 +1155,9 @@ WRONG = [
     ("shares", "PRIME = 2**31 - 1", "PRIME = 2**31 - 3"),
     ("redraws", '"little") % 2**31 for', '"little") % 2**32 for'),
     ("commitments", 'generator", j, attempt', 'generator", attempt, j'),
-    ("commitments", "return [(blinding >> 16 * i)", "return [(blinding >> 15 * i)"),
+    ("commitments", "(blinding % ORDER).to_bytes(32", "(blinding % P).to_bytes(32"),
+    ("commitments", 'v3/mask of a blinding") + info', 'v3/mask of a blinding", info)'),
+    ("commitments", "chacha20(key, 64)", "chacha20(key, 32)"),
     (
         "params",
         "int(params.signed),\n        params.graph_seed",
@@ -1158,10 +1176,10 @@ WRONG = [
     ("sets", "if len(counted) < params", "if len(counted) <= params"),
     (
         "configuration",
-        "c.warm_start,\n        int(c.verified),",
-        "int(c.verified),\n        c.warm_start,",
+        "c.warm_start,\n            c.num_pivots,",
+        "c.num_pivots,\n            c.warm_start,",
     ),
-    ("configuration", "b + 1, 16 + c.cohort_size", "b, 16 + c.cohort_size"),
+    ("configuration", "return b + 1 if c.verified", "return b if c.verified"),
     ("contributions", "j = 2 * (F - pivots[0]) + 1", "j = 2 * (F - pivots[0]) - 1"),
     ("layouts", "C * min(0, lo), C * max(0, hi)", "C * min(0, lo), C * hi"),
     ("which_layouts_exist", "        0 <= f <= 53\n", "        f <= 53\n"),

@@ -514,8 +514,6 @@ def _open_flaws(fields, changed):
     yield "Slots that are an integer.", changed(3, b"\x00")
     verified = msgpack.packb([b"a", 4, 19, 0, 1])
     if signed:
-        narrow = msgpack.packb([b"a", 4, 18, 0, 1])
-        yield "A verified slot of 18 bits over five devices.", _retagged(changed(3, narrow))
         sparse = msgpack.packb([*fields[:3], verified, fields[4], 2, 2, *fields[7:]])
         yield "A verified slot over a sparse graph.", _retagged(sparse)
     else:

@@ -16,7 +16,6 @@ from deltafl.secagg import (
     UsageError,
     openings,
     pedersen,
-    ring,
     signing,
     wire,
 )
@@ -591,10 +590,10 @@ def _verified_lies():
     def proof(description, refusal, **fields):
         return lie(description, refusal, at, replace(honest, **fields))
 
-    def added(index):
-        total = ring.unpack(honest.packed, spec.wire_length, spec.ring_bits)
-        total[index] += 1
-        return ring.pack(total, spec.ring_bits)
+    def added(to_sum, to_blinding=0):
+        total, blinding = openings.unpack(spec, honest.packed)
+        total[0] += to_sum
+        return openings.pack(spec, total, blinding + to_blinding)
 
     def signed(position, commitment):
         context = SlotContext.of(own.params, parties.session_id(), 0, parties.bindings[0])
@@ -626,8 +625,8 @@ def _verified_lies():
         ("Another commitment of the device's own.", {OWN: records[0]}),
     ):
         yield proof(description, Refusal.BAD_SIGNATURE, committed=records | changed)
-    yield proof("A sum with one element more by 1.", Refusal.BAD_OPENING, packed=added(0))
-    yield proof("A sum whose blinding is more by 1.", Refusal.BAD_OPENING, packed=added(-16))
+    yield proof("A sum with one element more by 1.", Refusal.BAD_OPENING, packed=added(1))
+    yield proof("A sum whose blinding is more by 1.", Refusal.BAD_OPENING, packed=added(0, 1))
     yield proof("The sum of the next slot.", Refusal.BAD_OPENING, packed=other.packed)
     flipped = bytes([*records[1][:31], records[1][31] ^ 0x80])
     for description, commitment in (
@@ -653,13 +652,13 @@ def _verified_lies():
         "A second proof of one sum.",
         Refusal.OUT_OF_ORDER,
         ("mask", 1),
-        replace(honest, packed=added(0)),
+        replace(honest, packed=added(1)),
     )
     yield lie(
         "A proof of an earlier sum, when the next is known.",
         Refusal.OUT_OF_ORDER,
         ("opening", 1),
-        replace(honest, packed=added(0)),
+        replace(honest, packed=added(1)),
     )
 
 

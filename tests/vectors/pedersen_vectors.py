@@ -33,10 +33,9 @@ def _blindings():
     ):
         blinding = pedersen.draw_blinding(lambda _, drawn=drawn: drawn)
         yield {
-            "description": "A blinding from 64 bytes of randomness, and its limbs.",
+            "description": "A blinding from 64 bytes of randomness.",
             "randomness": drawn.hex(),
             "blinding": str(blinding),
-            "limbs": pedersen.split_blinding(blinding),
         }
 
 

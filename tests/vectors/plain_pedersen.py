@@ -7,7 +7,6 @@ from hashlib import sha256
 import plain_ed25519 as ed
 
 ORDER = ed.ORDER
-LIMBS = 16
 _LABEL = b"deltafl/secagg/v3/commitment generator"
 
 
@@ -50,12 +49,3 @@ def added(commitments):
             return None
         total = ed.add(total, point)
     return ed.encode(total)
-
-
-def limbs_of(blinding):
-    return [blinding >> (16 * i) & 0xFFFF for i in range(LIMBS)]
-
-
-def joined(limbs):
-    """The blinding, from sums of limbs."""
-    return sum(limb << (16 * i) for i, limb in enumerate(limbs)) % ORDER

@@ -102,7 +102,7 @@ def search_layout(config):
             ]
     needed = max(_bits_of(field, cohort) for field in fields)
     if config["verified"]:
-        needed = max(needed + 1, 16 + cohort.bit_length())
+        needed += 1
     return fields, needed
 
 
@@ -121,13 +121,6 @@ def update_layout(config):
         _field("clipped", 1, 0, length + 2, 0),
     ]
     return fields, max(_bits_of(field, cohort) for field in fields)
-
-
-def layout_bytes(fields, cohort):
-    data = be64(cohort) + be64(len(fields))
-    for name, *numbers in fields:
-        data += be64(len(name)) + name.encode() + b"".join(map(be64, numbers))
-    return data
 
 
 def length_of(fields):
@@ -162,37 +155,35 @@ def _warm(config):
     return 0 if config["warm_start"] is None else config["warm_start"] + 1
 
 
-def canonical(config):
-    cohort = config["cohort_size"]
-    return pack(
+def described(config):
+    """The fields of a configuration, in their order."""
+    return [
         int(config["round_index"]),
-        cohort,
+        config["cohort_size"],
         *config["theta"],
         config["method"].encode(),
-        config["num_pivots"] or 0,
         config["max_queries"],
-        layout_bytes(search_layout(config)[0], cohort),
-        layout_bytes(update_layout(config)[0], cohort),
         config["resolution_bits"],
         config["bound"],
-        config["max_weight"],
-        _hex_of(config["update_clip"]),
         config["weighting"].encode(),
         config["epsilon_ticks"],
         config["min_search_cohort"],
-        *(config["noise"] or (0, 0, 0)),
-        _warm(config),
         int(config["verified"]),
+        struct.pack("<d", config["update_clip"]),
+        config["update_resolution_bits"],
+        config["max_weight"],
+        0,
+        b"",
+        config["update_length"],
+        _warm(config),
+        config["num_pivots"] or 0,
+        *(config["noise"] or (0, 0, 0)),
         config["min_tail"],
-    )
+    ]
 
 
-def _hex_of(number):
-    """A positive double as text, from its bits."""
-    (word,) = struct.unpack("<Q", struct.pack("<d", number))
-    exponent, digits = word >> 52, word % 2**52
-    whole, power = (1, exponent - 1023) if exponent else (0, -1022)
-    return f"0x{whole}.{digits:013x}p{power:+d}".encode()
+def canonical(config):
+    return array(*described(config))
 
 
 def context(levels, models):
@@ -217,34 +208,8 @@ def binding(round_context, question):
 
 
 def announce(levels, models, session):
-    first = levels[0]
     others = b"".join(struct.pack("<IIQ", *one["theta"], _warm(one)) for one in levels[1:])
-    return array(
-        3,
-        0x21,
-        int(first["round_index"]),
-        first["cohort_size"],
-        *first["theta"],
-        first["method"].encode(),
-        first["num_pivots"] or 0,
-        first["max_queries"],
-        first["resolution_bits"],
-        first["bound"],
-        first["max_weight"],
-        first["update_length"],
-        struct.pack("<d", first["update_clip"]),
-        first["update_resolution_bits"],
-        first["weighting"].encode(),
-        first["epsilon_ticks"],
-        first["min_search_cohort"],
-        *(first["noise"] or (0, 0, 0)),
-        _warm(first),
-        int(first["verified"]),
-        first["min_tail"],
-        others,
-        session,
-        models,
-    )
+    return array(3, 0x21, *described(levels[0]), others, session, models)
 
 
 def relay(session):
@@ -390,7 +355,7 @@ class PlainSearch:
         self.safe, self.least = [], max(config["min_tail"], 1)
         self.searched, self.estimate, self.sure = 0, 0, 0  # of `noisy`
         start = config["warm_start"]
-        if config["method"] in ("histogram", "noisy"):
+        if config["method"] == "noisy" or num_pivots(config) > 1:
             pivots = self._ladder()
         else:
             first = tick(config["resolution_bits"], config["bound"], 1.0)[0]
@@ -514,7 +479,7 @@ class PlainSearch:
                 if width <= 2 * config["epsilon_ticks"]:
                     following = (low + high) // 2
                 self._next = [_guarded(following, low, high, left)]
-            case "bracketed":
+            case "bracketed" | "histogram" if num_pivots(config) == 1:
                 if low == 0 or high == self.top:
                     following = self._outward(target)
                 else:

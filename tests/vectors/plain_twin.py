@@ -12,8 +12,7 @@ from math import ceil, comb, floor
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from plain_pedersen import LIMBS as BLINDING_LIMBS
-from plain_pedersen import ORDER, commit, limbs_of
+from plain_pedersen import ORDER, commit
 
 from deltafl.sim.inspect.audit.plain import (  # noqa: F401 - others take them from here
     LIMBS,
@@ -94,6 +93,12 @@ def identity_key(seed):
 
 def sign(seed, statement):
     return Ed25519PrivateKey.from_private_bytes(seed).sign(statement)
+
+
+def mask_of_blinding(material, session, info):
+    """What a mask adds to a blinding, of the material and info that the mask's key is made of."""
+    key = hkdf(material, session, pack(PREFIX + b"mask of a blinding") + info)
+    return int.from_bytes(keystream(key, 64), "little") % ORDER
 
 
 class Draws:
@@ -213,7 +218,7 @@ def max_message_bytes(params):
     largest = max(advertised, 40 + 72 * tolerant, 96, 41)
     lists = params["num_invited"] * (8 + largest) + 32 * tolerant
     longest = max(
-        (slot["ring_bits"] * (slot["length"] + 16 * slot["verified"]) + 7) // 8
+        (slot["ring_bits"] * slot["length"] + 7) // 8 + 32 * slot["verified"]
         for slot in params["slots"]
     )
     return 64 + longest + max(lists, 2**20)
@@ -384,13 +389,13 @@ class PlainSession:
                 self._lose(client, "too few neighbours left", stage, slot)
 
     def _vectors(self, slot, opened):
-        """What the devices of a slot mask, by position, and what they send beside it."""
+        """What the devices of a slot mask, by position: vectors and blindings; and commitments."""
         spec, info = self.params["slots"][slot], self._info(slot)
         vectors, committed = {}, {}
         for position in (p for p, there in enumerate(opened) if there):
             client = self.ids[position]
             vector = [int(x) for x in self.devices[client]["inputs"][slot]]
-            committed[position] = b""
+            committed[position], blinding = b"", 0
             if spec["verified"]:
                 blinding = int.from_bytes(self.draws[client](64), "little") % ORDER
                 values = [two_s_complement(x, spec["ring_bits"]) for x in vector]
@@ -398,20 +403,31 @@ class PlainSession:
                 statement = commitment_statement(self.session, info, commitment, key)
                 seed = bytes.fromhex(self.devices[client]["identity"])
                 committed[position] = commitment + sign(seed, statement)
-                vector = vector + limbs_of(blinding)
-            vectors[position] = vector
+            vectors[position] = vector, blinding
         return vectors, committed
 
     def _info(self, slot):
         return slot_info(self.params, slot, self.bindings[slot])
 
-    def _masked(self, slot, vector, masks):
-        """A packed vector under masks, which are pairs of sign and key."""
-        width, total = self.params["slots"][slot]["ring_bits"], list(vector)
-        for sign_of, key in masks:
-            words = mask(key, len(vector), width)
+    def _masked(self, slot, own, masks):
+        """A vector and its blinding under masks: sign, key, and what it adds to the blinding."""
+        (total, blinding), width = own, self.params["slots"][slot]["ring_bits"]
+        for sign_of, key, of_blinding in masks:
+            words = mask(key, len(total), width)
             total = [(x + sign_of * w) % 2**width for x, w in zip(total, words, strict=True)]
-        return pack_vector(total, width)
+            blinding += sign_of * of_blinding
+        return self._packed(slot, total, blinding)
+
+    def _packed(self, slot, total, blinding):
+        spec = self.params["slots"][slot]
+        tail = (blinding % ORDER).to_bytes(32, "little") if spec["verified"] else b""
+        return pack_vector(total, spec["ring_bits"]) + tail
+
+    def _pairwise(self, info, secret, own, theirs):
+        """The key of a mask of two devices, and their mask of the blinding."""
+        key = pairwise_mask_key(self.session, info, secret, own, theirs)
+        ends = min(own, theirs) + max(own, theirs)
+        return key, mask_of_blinding(agree(secret, theirs), self.session, info + ends)
 
     def _signed_by(self, client, statement):
         return sign(bytes.fromhex(self.devices[client]["identity"]), statement)
@@ -456,15 +472,15 @@ class PlainSession:
             asked = dict.fromkeys(self.remaining, data)
         vectors, committed = self._vectors(slot, opened)
         fields, info = {}, whole_slot_info(self._info(slot), opened)
-        for position, vector in vectors.items():
+        for position, unmasked in vectors.items():
             own, masks = self.keys[self.ids[position]][0], []
             secret = self.secrets[self.ids[position]][0]
             for peer in self.near[position]:
                 if opened[peer]:
                     theirs = self.keys[self.ids[peer]][0]
-                    key = pairwise_mask_key(self.session, info, secret, own, theirs)
-                    masks.append((-1 if position > peer else 1, key))
-            packed = self._masked(slot, vector, masks)
+                    both = self._pairwise(info, secret, own, theirs)
+                    masks.append((-1 if position > peer else 1, *both))
+            packed = self._masked(slot, unmasked, masks)
             fields[self.ids[position]] = (slot, packed, committed[position])
         self._round("mask", asked, fields, 0x14, slot)
         if self._there() == opened:
@@ -478,16 +494,18 @@ class PlainSession:
         opened = self._there()
         vectors, committed = self._vectors(slot, opened)
         fields, bound = {}, tolerant_slot_info(info)
-        for position, vector in vectors.items():
+        for position, unmasked in vectors.items():
             client = self.ids[position]
             own, secret = self.keys[client][1 + column], self.secrets[client][1 + column]
-            masks = [(1, self_mask_key(self.session, info, self.seeds[position][column]))]
+            seed = self.seeds[position][column]
+            of_blinding = mask_of_blinding(seed, self.session, pack(PREFIX + b"self mask", info))
+            masks = [(1, self_mask_key(self.session, info, seed), of_blinding)]
             for peer in self.near[position]:
                 if opened[peer]:
                     theirs = self.keys[self.ids[peer]][1 + column]
-                    key = pairwise_mask_key(self.session, bound, secret, own, theirs)
-                    masks.append((-1 if position > peer else 1, key))
-            fields[client] = (slot, self._masked(slot, vector, masks), committed[position])
+                    both = self._pairwise(bound, secret, own, theirs)
+                    masks.append((-1 if position > peer else 1, *both))
+            fields[client] = (slot, self._masked(slot, unmasked, masks), committed[position])
         asked = message(0x04, params, slot, *bits(opened), b"")
         self._round("mask", dict.fromkeys(self.remaining, asked), fields, 0x14, slot)
         survived = self._there()
@@ -526,14 +544,14 @@ class PlainSession:
     def _reveal(self, slot, vectors, committed):
         spec, params = self.params["slots"][slot], self.params
         width = spec["ring_bits"]
-        total = [sum(column) % 2**width for column in zip(*vectors.values(), strict=True)]
+        each, blindings = zip(*vectors.values(), strict=True)
+        total = [sum(column) % 2**width for column in zip(*each, strict=True)]
         contributors = [self.ids[p] for p in vectors]
-        vector = total[: spec["length"]]
-        self.sums.append({"slot": slot, "vector": vector, "contributors": contributors})
+        self.sums.append({"slot": slot, "vector": total, "contributors": contributors})
         if spec["verified"]:
-            assert len(total) == spec["length"] + BLINDING_LIMBS
             proof = records({p: committed[p] for p in vectors})
-            shown = message(0x07, params, slot, pack_vector(total, width), proof)
+            packed = self._packed(slot, total, sum(blindings))
+            shown = message(0x07, params, slot, packed, proof)
             to = dict.fromkeys(self.remaining, shown)
             self.rounds.append({"stage": "opening", "slot": slot, "to": to, "from": {}})
 

@@ -18,6 +18,7 @@ from deltafl.secagg import (
     signing,
     wire,
 )
+from deltafl.secagg.blame import locate
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.identity import fingerprint, identity
 from deltafl.secagg.keys import SealedChannel, key_pair
@@ -26,7 +27,6 @@ from deltafl.secagg.masks import Link, SlotContext, seed_commitment
 from deltafl.secagg.prg import add_masks
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import pack, to_words, unpack, zeros
-from deltafl.secagg.shamir import decode
 
 SESSION = fixed("session id")
 BINDING = fixed("binding")
@@ -240,9 +240,7 @@ def shamir_sharing():
         shares = shamir.split(secrets, points, threshold, draw)
         at = points[-threshold:]
         weights = shamir.lagrange_at_zero(np.array([at]))
-        combined = shamir.combine(
-            np.repeat(weights, len(secrets), axis=0), shares[-threshold:].transpose(1, 0, 2)
-        )
+        combined = shamir.combine(np.repeat(weights, len(secrets), axis=0), shares[-threshold:])
         assert shamir.from_limbs(combined) == secrets
         cases.append(
             {
@@ -295,8 +293,15 @@ def decoding():
             % shamir.PRIME
             for i, p in enumerate(points)
         ]
-        found = decode(np.array(points), np.array(values, dtype=np.uint32), threshold)
-        verdict = "told apart." if found and found[1] == wrong else "nothing to tell them by."
+        found = locate(np.array(points), np.array(values, dtype=np.uint32)[:, None], threshold)
+        places = None if found is None else np.flatnonzero(found).tolist()
+        right = {
+            p: v
+            for i, (p, v) in enumerate(zip(points, values, strict=True))
+            if i not in (places or ())
+        }
+        few = dict(list(right.items())[:threshold])
+        verdict = "told apart." if places == wrong else "nothing to tell them by."
         cases.append(
             {
                 "description": (
@@ -306,8 +311,10 @@ def decoding():
                 "threshold": threshold,
                 "points": points,
                 "values": values,
-                "value_at_zero": found and found[0],
-                "wrong": found and found[1],
+                "value_at_zero": None
+                if places is None
+                else shamir.combine_plain(few, shamir.PRIME),
+                "wrong": places,
             }
         )
     return cases

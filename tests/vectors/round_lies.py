@@ -13,7 +13,7 @@ from deltafl.protocol.labels import Label
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import PeerError, Refusal, UsageError, ring, signing
+from deltafl.secagg import PeerError, Refusal, UsageError, openings, signing
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.labels import digest
 from deltafl.secagg.messages import ConsistencyCheck, OpenSlot, SessionOpen
@@ -413,9 +413,9 @@ def _verified():
     )
     proof = own.decode(after.opening)
     spec = own.params.slots[0]
-    total = ring.unpack(proof.packed, spec.wire_length, spec.ring_bits)
+    total, blinding = openings.unpack(spec, proof.packed)
     total[2] -= 1
-    false = own.encode(replace(proof, packed=ring.pack(total, spec.ring_bits)))
+    false = own.encode(replace(proof, packed=openings.pack(spec, total, blinding)))
     for description, refusal, told in (
         ("The second query without a proof.", Refusal.UNPROVED, replace(after, opening=b"")),
         (

@@ -129,7 +129,6 @@ def _layout(layout):
         "order": [field.name for field in layout.fields],
         "length": layout.length,
         "ring_bits": layout.ring_bits,
-        "canonical": layout.canonical().hex(),
     }
 
 

@@ -336,8 +336,7 @@ def check_commitments(case):
         return same(case["digest"], pedersen.hashed(case["index"], attempt).hex())
     if "randomness" in case:
         blinding = int.from_bytes(unhex(case["randomness"]), "little") % pedersen.ORDER
-        same((case["blinding"], case["limbs"]), (str(blinding), pedersen.limbs_of(blinding)))
-        return same(pedersen.joined(case["limbs"]), blinding)
+        return same(case["blinding"], str(blinding))
     found = pedersen.commit([int(x) for x in case["values"]], int(case["blinding"]))
     if "commitment" in case:
         return same(case["commitment"], found.hex())
@@ -360,8 +359,6 @@ def check_layouts(case):
         same(case[name]["fields"], shown)
         same(case[name]["length"], rounds.length_of(fields))
         same(case[name]["ring_bits"], bits)
-        described = rounds.layout_bytes(fields, config["cohort_size"])
-        same(case[name]["canonical"], described.hex())
     same(case["slots"], rounds.slots(config))
     same(case["canonical"], rounds.canonical(config).hex())
     model = unhex(case["model"])
@@ -541,7 +538,7 @@ def test_values_follow_from_what_is_stated(name):
 # The control: whatever derived value is changed, its check finds it.
 
 DERIVED = {
-    "commitments": ("attempt", "digest", "generator", "limbs", "commitment", "sum", "opens"),
+    "commitments": ("attempt", "digest", "generator", "blinding", "commitment", "sum", "opens"),
     "contexts": ("context", "first_slots", "num_slots", "ledger_entries", "bindings"),
     "contributions": ("tick", "search_weight", "vector", "passes"),
     "envelopes": ("envelope",),

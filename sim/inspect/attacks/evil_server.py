@@ -6,7 +6,7 @@ position in the roster.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import TypeVar
 
 import numpy as np
@@ -28,7 +28,7 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.errors import present
 from deltafl.secagg.graph import Members
-from deltafl.secagg.masks import PairSecret, SlotContext, subtracts
+from deltafl.secagg.masks import PairSecret, SlotContext, of_blinding, subtracts
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
@@ -120,8 +120,8 @@ class Colluder(Client):
             statement = signing.survivors(present(self._context), devices, key)
         return present(self._credentials).identity.sign(statement)
 
-    def commit(self, context: SlotContext, spec: SlotSpec, vector: Vector) -> tuple[Vector, bytes]:
-        """A commitment to any vector, and what it adds to the sum; see `openings.commit`."""
+    def commit(self, context: SlotContext, spec: SlotSpec, vector: Vector) -> tuple[int, bytes]:
+        """A commitment to any vector, and its blinding; see `openings.commit`."""
         identity = present(self._credentials).identity
         key = self._own_sealing.public
         return openings.commit(context, spec, vector, identity, key, self._randomness)
@@ -144,6 +144,7 @@ class EvilServer:
         keys: What came as each device's keys; what is put here is what the others are shown.
         opened: Who each slot was opened with, as it told each device, by slot and position.
         inputs: The masked vectors, by slot and position.
+        blindings: The masked blindings; zeros in slots that are not verified.
         committed: What came with the vectors of a verified slot, by slot and position.
         agreed: The last list that a device accepted for good, by position.
         signatures: What devices have signed, by slot and list of survivors, and by position.
@@ -164,6 +165,7 @@ class EvilServer:
         self.keys: dict[int, AdvertiseKeys] = {}
         self.opened: dict[int, dict[int, Survivors]] = defaultdict(dict)
         self.inputs: dict[int, dict[int, Vector]] = defaultdict(dict)
+        self.blindings: dict[int, dict[int, int]] = defaultdict(dict)
         self.committed: dict[int, dict[int, bytes]] = defaultdict(dict)
         self.agreed: dict[int, Survivors] = {}
         self.signatures: dict[tuple[int, Survivors], dict[int, bytes]] = defaultdict(dict)
@@ -233,7 +235,8 @@ class EvilServer:
                 continue
             answer = _as(MaskedInput, told)
             self.opened[slot][p] = cohort[p]
-            self.inputs[slot][p] = ring.unpack(answer.packed, spec.wire_length, spec.ring_bits)
+            vector, self.blindings[slot][p] = openings.unpack(spec, answer.packed)
+            self.inputs[slot][p] = vector
             self.committed[slot][p] = answer.committed
             if spec.whole:
                 self.agreed[p] = cohort[p]
@@ -283,27 +286,45 @@ class EvilServer:
                 if (rebuilt := shamir.from_limbs(limbs)[0]) is not None:
                     self.secrets[secret] = rebuilt
 
-    def sum_over(self, slot: int, positions: Iterable[int]) -> Vector:
+    def sum_over(self, slot: int, positions: Set[int]) -> Vector:
         """The best it can compute from some devices' masked vectors: if all goes well, their sum.
 
         Masks between two devices that were told of each other cancel. Other masks are removed if a
         secret is known; an unknown seed is guessed as zeros. Whoever sent no vector is
-        left out. In a verified slot, the sum of the blindings follows.
+        left out.
         """
-        spec, opened = self.params.slots[slot], self.opened[slot]
-        positions = frozenset(positions) & opened.keys()
-        total, context = ring.zeros(spec.wire_length, spec.ring_bits), self.context(slot)
-        for own in positions:
+        spec, context = self.params.slots[slot], self.context(slot)
+        total = ring.zeros(spec.length, spec.ring_bits)
+        for own in self.opened[slot].keys() & positions:
             total += self.inputs[slot][own]
             if not spec.whole:
-                seed = self.secrets.get((slot, ShareKind.SEED, own), bytes(prg.SEED_SIZE))
-                prg.add_mask(total, context.self_mask_key(seed), negative=True)
-            mutual = {peer for peer in opened[own] & positions if own in opened[peer]}
-            for peer in opened[own] - mutual - {own}:
-                if (pair := self._pair(context, slot, own, peer)) is not None:
-                    prg.add_mask(total, pair.key(), negative=not subtracts(own, peer))
+                prg.add_mask(total, context.self_mask_key(self._seed(slot, own)), negative=True)
+            for pair in self._left(slot, own, positions):
+                prg.add_mask(total, pair.key(), negative=not subtracts(own, pair.peer))
         ring.reduce(total, spec.ring_bits)
         return total
+
+    def blinding_over(self, slot: int, positions: Set[int]) -> int:
+        """As `sum_over`, the sum of the blindings of a verified slot, not reduced."""
+        total, context = 0, self.context(slot)
+        for own in self.opened[slot].keys() & positions:
+            total += self.blindings[slot][own]
+            if not self.params.slots[slot].whole:
+                total -= context.self_mask_of_blinding(self._seed(slot, own))
+            total -= of_blinding(own, self._left(slot, own, positions))
+        return total
+
+    def _seed(self, slot: int, own: int) -> bytes:
+        return self.secrets.get((slot, ShareKind.SEED, own), bytes(prg.SEED_SIZE))
+
+    def _left(self, slot: int, own: int, positions: Set[int]) -> Iterator[PairSecret]:
+        """The masks of a device that it knows, of those that do not cancel in a sum."""
+        opened, context = self.opened[slot], self.context(slot)
+        summed = opened.keys() & positions
+        mutual = {peer for peer in opened[own] & summed if own in opened[peer]}
+        for peer in opened[own] - mutual - {own}:
+            if (pair := self._pair(context, slot, own, peer)) is not None:
+                yield pair._replace(peer=peer)  # whichever end it was computed from
 
     def _tell(self, position: int, message: Message) -> Message | None:
         data = wire.encode(message, self.params)
@@ -327,15 +348,18 @@ class EvilServer:
         """Honest devices first: if they refuse, the attack has failed."""
         return [*self.honest, *self._colluders]
 
-    def prove(self, slot: int, total: Vector, committed: Mapping[int, bytes]) -> bytes:
+    def prove(
+        self, slot: int, total: Vector, blinding: int, committed: Mapping[int, bytes]
+    ) -> bytes:
         """The message that proves a sum to devices, or is meant to.
 
         Args:
             slot: A verified one.
-            total: The sum, blindings included, shape (wire_length,).
+            total: The sum, shape (length,).
+            blinding: The sum of the blindings; any integer.
             committed: Commitment and signature of each device, by position.
         """
-        packed = ring.pack(total, self.params.slots[slot].ring_bits)
+        packed = openings.pack(self.params.slots[slot], total, blinding)
         return wire.encode(SumOpening(slot, packed, committed), self.params)
 
     def _pair(self, context: SlotContext, slot: int, own: int, peer: int) -> PairSecret | None:

@@ -21,7 +21,7 @@ from deltafl.sim.inspect.attacks.own_round import Device, RoundDevices
 
 _HEAVY: Final = 100
 
-Shown = tuple[Vector, Mapping[int, bytes]]
+Shown = tuple[Vector, int, Mapping[int, bytes]]
 """A sum with its blinding, and what each device committed to, by position."""
 
 
@@ -76,7 +76,7 @@ class Steering:
         cohort: frozenset[int] | None = None,
         survivors: frozenset[int] | None = None,
     ) -> Vector:
-        """Ask devices a question; the sum of their answers, with blindings in a verified slot.
+        """Ask devices a question; the sum of their answers.
 
         Args:
             slot: Which to open.
@@ -106,12 +106,14 @@ class Steering:
         """
         while len(self.asked) < most and (query := self.search.query) is not None:
             slot, layout = len(self.asked), self.config.search_layout
-            shown: Shown = (self.ask(slot, query), self.evil.committed[slot])
+            total, everyone = self.ask(slot, query), self.evil.everyone
+            blinding = self.evil.blinding_over(slot, everyone)
+            shown: Shown = (total, blinding, self.evil.committed[slot])
             self.asked.append(query)
             if self._colluders:
                 shown = self._steered(query, *shown)
             self.proof = self.network.opening = self.evil.prove(slot, *shown)
-            self.search = self.search.update(layout.decode(shown[0][: layout.length]))
+            self.search = self.search.update(layout.decode(shown[0]))
 
     def update(
         self, threshold: Threshold | None = None, cohort: frozenset[int] | None = None
@@ -139,7 +141,9 @@ class Steering:
             unit=device.unit,
         )
 
-    def _steered(self, query: Query, total: Vector, committed: Mapping[int, bytes]) -> Shown:
+    def _steered(
+        self, query: Query, total: Vector, blinding: int, committed: Mapping[int, bytes]
+    ) -> Shown:
         """The sum of devices that do not exist, two of which have the largest loss of all.
 
         The last device commits to the difference, once it knows the sum of the others.
@@ -149,10 +153,11 @@ class Steering:
         low = DeviceRound(self.config, 0, 1, 0).answer(query)
         high = DeviceRound(self.config, self.highest, heavy, 0).answer(query)
         wanted = [low] * (len(self.devices) - 2) + [high] * 2
-        own = self._total([*wanted, -total[: len(low)].astype(np.uint64)])
+        own = self._total([*wanted, -total.astype(np.uint64)])
         spec = self.evil.params.slots[slot]
         added, own_committed = colluder.commit(self.evil.context(slot), spec, own)
-        return self._total([total, added]), {**committed, position: own_committed}
+        together = {**committed, position: own_committed}
+        return self._total([total, own]), blinding + added, together
 
     def _total(self, vectors: Sequence[Vector]) -> Vector:
         """A sum in the ring of the search."""

@@ -393,7 +393,7 @@ def _noisy(multiplier: Fraction) -> RoundConfig:
     """A round with noise from as many devices as are certain to be in its sum."""
     sizes = Sizes.of(_LENGTH, UPDATE_ROUND.cohort_size)
     noise = UpdateNoise.at_least(multiplier, 1.0, POLICY.min_cohort, sizes)
-    update = UpdateParams(clip=4.0, resolution_bits=16, max_weight=1, noise=noise)
+    update = UpdateParams(clip=4.0, resolution_bits=16, max_weight=1, aggregation=noise)
     return replace(UPDATE_ROUND, update=update, update_length=_LENGTH)
 
 
@@ -437,9 +437,10 @@ def noise_of_colluding_devices(_defended: bool) -> Loot:
         total -= one.measured(config).contribution(one.update, noise_of(client))
     ring.reduce(total, layout.ring_bits)
     num_left, sizes = len(devices) - len(own), Sizes.of(_LENGTH, len(devices))
-    read = present(config.noisy_updates).read(layout.decode(total), Fraction(1), num_left)
+    noisy = present(config.noisy_updates)
+    read = noisy.read(layout.decode(total), Fraction(1), num_left)
     left = present(read.update) - devices[own[0]].update
-    steps = left * num_left * sizes.clip / present(config.update.noise).norm
+    steps = left * num_left * sizes.clip / noisy.noise.norm
     multiplier = float(np.std(steps)) / math.sqrt(sizes.square_sensitivity)
     return harm(
         multiplier < 0.9 * float(policy.min_update_noise),

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import ClientId, Refusal, Stage, Step, ring, wire
+from deltafl.secagg import ClientId, Refusal, Stage, Step, openings, wire
 from deltafl.secagg.errors import present
 from deltafl.secagg.messages import SumOpening
 from deltafl.sim.inspect.attacks.attack import (
@@ -318,7 +318,7 @@ def sums_of_a_verified_search(_defended: bool) -> Loot:
         raise NotPlayed("the last sum was not proved")
     answers = [d.measured(steering.config).answer(steering.asked[-1]) for d in steering.devices]
     return Loot(
-        ring.unpack(opening.packed, spec.wire_length, spec.ring_bits)[: spec.length],
+        openings.unpack(spec, opening.packed)[0],
         np.stack(answers).sum(axis=0),
         spec.ring_bits,
         note="the sum of the last query: weight, number, and both below the pivot",

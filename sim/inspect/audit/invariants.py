@@ -114,7 +114,8 @@ def false_proof(s: Session, proof: SumOpening, one: Seen) -> Iterator[Breach]:
     if key in s.proofs:
         return
     s.proofs.add(key)
-    total = ring.unpack(proof.packed, spec.wire_length, spec.ring_bits)[: spec.length]
+    packed = proof.packed[: ring.packed_size(spec.length, spec.ring_bits)]
+    total = ring.unpack(packed, spec.length, spec.ring_bits)
     if {sum_sha256(total)} != {learnt.sha256 for learnt in s.sums if learnt.slot == slot}:
         yield Breach(f"the proof of slot {slot} is not of the sum in the record", [one.place])
     size = len(next(iter(proof.committed.values()), b""))

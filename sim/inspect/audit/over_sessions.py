@@ -11,6 +11,7 @@ from typing import Final
 
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS
 from deltafl.protocol.levels import Levels
+from deltafl.protocol.radius import Clipped
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import keys, pedersen
 from deltafl.secagg.params import SessionParams
@@ -210,8 +211,8 @@ def _settings(levels: Levels, params: SessionParams) -> Iterator[tuple[str, int 
             value, size = getattr(part, one.name), params.num_invited
             if real and one.name in ("slots", "max_weight"):
                 value = "that of real weights"
-            if one.name == "radius":  # the run played again knows which
-                value = value is not None
+            if isinstance(value, Clipped):  # the run played again knows to which radius
+                value = Clipped
             if one.init and one.name not in _CHANGING:
                 name = f"{type(part).__name__}.{one.name}"
                 yield name, size if one.name in _OF_SIZE else None, value

@@ -59,7 +59,7 @@ def tail_of(level: Level) -> Tail | None:
     §12.3).
     """
     update, fields = update_of(level), level.config.update_layout.fields
-    if update is None or level.config.update.noise is not None:
+    if update is None or level.config.noisy_updates is not None:
         return None
     question = level.session.question(level.update_slot)
     if len(update.words) < len(fields) or not isinstance(question, Threshold):

@@ -36,7 +36,6 @@ from deltafl.sim.inspect.audit import plain
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.seen import Seen
 
-_BLINDING_LIMBS: Final = 16
 _MOST_WORDS: Final = 1 << 22  # of masks, for the vectors of a slot that are looked at one by one
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
@@ -72,8 +71,8 @@ class _Slot:
 
     @property
     def width(self) -> int:
-        """Words of a vector, with its blinding."""
-        return int(self.spec["length"]) + _BLINDING_LIMBS * int(self.spec["verified"])
+        """Words of a vector, without its blinding."""
+        return int(self.spec["length"])
 
     def vector(self, client: int) -> _Words:
         """What a device sent."""
@@ -85,8 +84,8 @@ class _Slot:
         return np.array(plain.mask(key, self.width, self.spec["ring_bits"]), np.uint64)
 
     def shown(self, words: _Words) -> _Words:
-        """A vector in the ring, without its blinding."""
-        return words[: self.spec["length"]] & np.uint64(2 ** self.spec["ring_bits"] - 1)
+        """A vector in the ring."""
+        return words & np.uint64(2 ** self.spec["ring_bits"] - 1)
 
 
 class Opinion:

@@ -150,9 +150,9 @@ class FadingStage(NoisyStage):
 
     def config(self, number, cohort_size, warm_start=None):
         config = super().config(number, cohort_size, warm_start)
-        noise = config.update.noise
+        noise = config.update.aggregation
         less = replace(noise, deviation=noise.deviation // (2 if number == 2 else 1))
-        return replace(config, update=replace(config.update, noise=less))
+        return replace(config, update=replace(config.update, aggregation=less))
 
 
 @leak("parameters.changed", stage=FadingStage, round=2)

@@ -345,7 +345,7 @@ class NoisyStage(OneQuestionStage):
         config = super().config(number, cohort_size, warm_start)
         sizes = Sizes.of(self.length, cohort_size)
         noise = UpdateNoise.at_least(self.multiplier, self.norm, 5, sizes)
-        return replace(config, update=replace(config.update, max_weight=1, noise=noise))
+        return replace(config, update=replace(config.update, max_weight=1, aggregation=noise))
 
 
 class NoisySearchStage(Stage):

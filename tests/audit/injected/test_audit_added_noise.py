@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from staged_runs import NoisySearchStage, NoisyStage, played
 
+from deltafl.protocol.configuration import Exact
 from deltafl.protocol.update_noise import rotate
 from deltafl.sim.inspect.audit.checks.added_noise import AddedNoise, noise_in
 from deltafl.sim.inspect.audit.findings import Evidence
@@ -23,7 +24,7 @@ def test_behind_the_update_there_is_the_noise_of_all_devices_and_nothing_else():
     measured = [noise_in(config, words) for config, words in sums_of(NoisyStage)]
     assert [one.size for one in measured] == [24] * NoisyStage.num_rounds
     config = NoisyStage().config(1, NoisyStage.num_devices)
-    due = config.update.noise.deviation * NoisyStage.num_devices**0.5
+    due = config.update.aggregation.deviation * NoisyStage.num_devices**0.5
     size = np.sqrt(np.mean(np.concatenate(measured) ** 2))
     assert size == pytest.approx(due, rel=0.35)
 
@@ -31,7 +32,7 @@ def test_behind_the_update_there_is_the_noise_of_all_devices_and_nothing_else():
 def test_a_sum_outside_its_layout_is_not_measured():
     config, words = sums_of(NoisyStage)[0]
     assert noise_in(config, words[:-1]).size == 0
-    exact = dataclasses.replace(config.update, noise=None)
+    exact = dataclasses.replace(config.update, aggregation=Exact())
     assert noise_in(dataclasses.replace(config, update=exact), words).size == 0
 
 
@@ -80,7 +81,7 @@ def of_updates(noise_of, rounds=6):
 
 def drawn(number):
     """Noise of a round, of seven devices."""
-    deviation = NoisyStage().config(1, 7).update.noise.deviation
+    deviation = NoisyStage().config(1, 7).update.aggregation.deviation
     return np.random.default_rng(number).normal(0, deviation * 7**0.5, 64).round()
 
 

@@ -9,7 +9,7 @@ from deltafl.secagg import pedersen
 from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.inspect.audit.checks import fields
-from deltafl.sim.inspect.audit.randomness.fields import PROOFS, random_limbs, random_strings
+from deltafl.sim.inspect.audit.randomness.fields import PROOFS, random_blinding, random_strings
 from deltafl.sim.inspect.audit.seen import Decoder
 from deltafl.sim.record.transcript import Message
 
@@ -42,20 +42,19 @@ def test_half_of_all_bits_are_ones(stage):
         assert abs(ones - trials / 2) <= 5 * (trials / 4) ** 0.5, name
 
 
-def limbs(*blindings: int) -> np.ndarray:
-    return np.sum([pedersen.split_blinding(one) for one in blindings], axis=0).astype(np.uint32)
+def rows_of(blinding: int) -> np.ndarray:
+    return random_blinding(b"a vector" + (blinding % pedersen.ORDER).to_bytes(32, "little"))
 
 
-def test_the_lower_limbs_modulo_their_size():
-    rows = random_limbs(limbs(0x1_0002_0003))
-    assert rows.tobytes() == bytes([3, 0, 2, 0, 1, 0]) + bytes(24)
-    assert random_limbs(limbs(0xFFFF, 2)).tobytes()[:4] == bytes([1, 0, 0, 0])
+def test_all_bytes_of_a_blinding_but_the_highest():
+    assert rows_of(0x1_0002_0003).tobytes() == bytes([3, 0, 2, 0, 1]) + bytes(26)
+    assert rows_of(2**252 - 1).tobytes() == b"\xff" * 31
 
 
 def test_half_of_all_bits_of_a_random_sum_are_ones():
     drawn = [pedersen.draw_blinding(SOURCE) for _ in range(200)]
-    rows = np.concatenate([random_limbs(limbs(one, 1, 2)) for one in drawn])
-    assert rows.shape == (200, 30)
+    rows = np.concatenate([rows_of(one + 3) for one in drawn])
+    assert rows.shape == (200, 31)
     assert abs(np.bitwise_count(rows).mean() - 4) < 0.1
 
 
@@ -73,3 +72,15 @@ def test_the_degree_of_polynomials_that_are_not_computed_whole_is_checked(monkey
     (leak,) = [one for one in LEAKS if one.name == "two_shares_that_are_enough"]
     found = [one.detail for one in leak.audit(tmp_path).findings if one.rule == "shares.reveal"]
     assert any("many bytes are zero" in detail for detail in found)
+
+
+def test_a_masked_blinding_is_tested():
+    packed = b"a vector" + bytes(range(32))
+    [rows] = [
+        rows
+        for name, rows, _ in random_strings(MaskedInput(0, packed, bytes(96)))
+        if name == "masked blindings"
+    ]
+    assert rows.tobytes() == bytes(range(31))
+    names = [name for name, *_ in random_strings(MaskedInput(0, packed))]
+    assert "masked blindings" not in names

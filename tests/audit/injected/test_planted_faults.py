@@ -14,7 +14,7 @@ from leaks import USUAL, as_transcript, truth_of
 from staged_runs import SignedStage, Stage, StagedClient, TinyStage, play
 
 from deltafl.protocol.levels import LevelRounds
-from deltafl.protocol.quantile.bracketed import Bracketed
+from deltafl.protocol.quantile.histogram import Bracketed
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import Adversary, Server, keys, labels, params, wire

@@ -74,7 +74,7 @@ noise.repeated high device A18: sums of several rounds have the same noise
                     known = level.index, level.config, learnt.vector, place_of(released)
                     if slot < level.update_slot:
                         self._of_search(*known)
-                    elif level.config.update.noise is not None:
+                    elif level.config.noisy_updates is not None:
                         self._of_update(*known)
 
     def on_end(self) -> None:
@@ -104,14 +104,14 @@ noise.repeated high device A18: sums of several rounds have the same noise
         self._totals[test, chance] = first, numbers + number, before + found
 
     def _of_update(self, level: int, config: RoundConfig, words: Vector, place: Evidence) -> None:
-        noise, noisy, added = config.update.noise, config.noisy_updates, noise_in(config, words)
+        noisy, added = config.noisy_updates, noise_in(config, words)
         self._numbers[place.round] += added.size
-        if noise is None or noisy is None or not added.size:
+        if noisy is None or not added.size:
             return
         length, start = noisy.sizes.length, config.update_length
         # The numbers lie 2/√D apart. Each is taken to be half of that larger than it is, so that it
         # may be compared with a continuous number.
-        sizes = np.abs(added) + length**-0.5
+        sizes, noise = np.abs(added) + length**-0.5, noisy.noise
         found = float(np.square(sizes).sum()) / (noise.num_devices * noise.deviation**2)
         self._add(_UPDATES, place, added.size, found)
         self._premises.budget.add(PValue(_UPDATE, *_too_small(added.size, found)), place)

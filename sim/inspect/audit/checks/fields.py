@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import pedersen, ring, shamir, wire
+from deltafl.secagg import openings, pedersen, shamir, wire
 from deltafl.secagg.keys import KeyPair
 from deltafl.secagg.messages import SumOpening, UnmaskShares
 from deltafl.secagg.summing import SlotSum
@@ -25,7 +25,7 @@ from deltafl.sim.inspect.audit.randomness import guesses
 from deltafl.sim.inspect.audit.randomness.fields import (
     IDENTITIES,
     PROOFS,
-    random_limbs,
+    random_blinding,
     random_strings,
 )
 from deltafl.sim.inspect.audit.randomness.polynomials import (
@@ -122,14 +122,13 @@ shares.unfitting medium device A22: a share does not lie on the polynomial of th
                 whose = f"device {session.ids[position]}'s"
                 self._add(_SECRETS, whose, as_rows([secret]), place)
                 self._rebuilt[secret] = whose, pairs.get(position)
-        spec = session.params.slots[slot]
         opening = wire.decode(learnt.opening, session.params) if learnt.opening else None
         if isinstance(opening, SumOpening):
-            limbs = ring.unpack(opening.packed, spec.wire_length, spec.ring_bits)[spec.length :]
-            self._add("sums of blindings", f"slot {slot}'s", random_limbs(limbs), place)
+            rows = random_blinding(opening.packed)
+            self._add("sums of blindings", f"slot {slot}'s", rows, place)
             visible = guesses.visible(session)
             values = [visible.get(device, ()) for device in learnt.contributors]
-            total = pedersen.join_blinding(limbs.tolist())
+            _, total = openings.unpack(session.params.slots[slot], opening.packed)
             if (how := guesses.sums_of_blindings(values).get(total)) is not None:
                 yield _found(f"each blinding of slot {slot}", place, how)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.search import Query
-from deltafl.protocol.update_noise import Sizes
+from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.threat import at_most
 from deltafl.secagg.wire import Kind
@@ -130,7 +130,7 @@ search.narrow info design A14: what the searches gave away
             rho += rho_of(noise, NoisyHistogram(noise).num_bins)
             asked = (question for _, question, _ in level.answered())
             self._counts["noisy"] += sum(isinstance(question, Query) for question in asked)
-        if (hiding := config.update.noise) is not None:
+        if isinstance(hiding := config.update.aggregation, UpdateNoise):
             rho += rho_of_update(hiding, Sizes.of(config.update_length, config.cohort_size))
             self._counts["noisy"] += update_of(level) is not None
         if rho:
@@ -142,7 +142,7 @@ search.narrow info design A14: what the searches gave away
         if update is not None:
             self._updates.append((number, update.contributors))
         of_search = config.noise is None and config.search.weighting is not Weighting.EQUAL
-        of_update = update is not None and config.update.noise is None
+        of_update = update is not None and not isinstance(config.update.aggregation, UpdateNoise)
         if over and (of_search if config.selects else of_update):
             self._weights.append((number, np.array(over, dtype=np.uint32)))
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import ring
+from deltafl.secagg import openings
 from deltafl.secagg.graph import Positions
 from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.ring import Vector
@@ -79,7 +79,7 @@ masks.missing critical device A7: vectors lack the masks that devices share with
             return
         self._seen.add(own)
         spec = session.params.slots[message.slot]
-        words, bits = ring.unpack(message.packed, spec.wire_length, spec.ring_bits), spec.ring_bits
+        (words, _), bits = openings.unpack(spec, message.packed), spec.ring_bits
         head = device, words[:MAX_WORDS].copy(), seen.place
         self._heads[tag, message.slot].setdefault(device, head)
         self._bytes += len(words) * bits // 8

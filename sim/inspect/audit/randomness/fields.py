@@ -8,7 +8,6 @@ import numpy as np
 from deltafl.secagg import keys, pedersen, shamir
 from deltafl.secagg.codec import Records
 from deltafl.secagg.messages import AdvertiseKeys, ConsistencySignature, MaskedInput, ShareKeys
-from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.randomness.strings import Rows, as_rows
 
 IDENTITIES: Final = "identities"
@@ -18,7 +17,6 @@ _TAG: Final = keys.OVERHEAD - keys.NONCE_SIZE
 _PIECE: Final = 32
 _POINT: Final = 31  # bytes of a point or number of which every bit is random
 _SIGNATURE: Final = 63  # of a point and a number
-_WHOLE_LIMBS: Final = pedersen.BLINDING_LIMBS - 1  # the highest has fewer random bits
 
 
 def random_strings(message: object) -> Iterator[tuple[str, Rows, int | None]]:
@@ -49,19 +47,16 @@ def random_strings(message: object) -> Iterator[tuple[str, Rows, int | None]]:
                 point, signature = np.split(as_rows([committed]), [_PIECE], axis=1)
                 yield "commitments to answers", point, None
                 yield "signatures of commitments", signature, _SIGNATURE
+                yield "masked blindings", random_blinding(message.packed), None
             yield PROOFS, np.frombuffer(message.proof, np.uint8).reshape(-1, _PIECE), _POINT
         case ConsistencySignature():
             yield "signatures of lists", as_rows([bytes(message.signature)]), _SIGNATURE
 
 
-def random_limbs(limbs: Vector) -> Rows:
-    """The lower limbs of a blinding, or of a sum of some, as one string of 30 bytes.
+def random_blinding(packed: bytes) -> Rows:
+    """The lower 31 bytes of the blinding, masked or summed, that follows a packed vector, as a row.
 
     A blinding is uniform below the order of the group, 2^252 and a little, so that all bits but the
-    highest are random to within 2^-124. The server learns the sum of the blindings of a slot, limb
-    by limb. Where one of them is random, each limb of the sum is, modulo 2^16.
-
-    Args:
-        limbs: Words of a ring of 16 bits or more, the lowest limb first, shape (16,).
+    highest are random to within 2^-124. So is a sum of some.
     """
-    return limbs[:_WHOLE_LIMBS].astype("<u2").view(np.uint8).reshape(1, -1)
+    return as_rows([packed[-pedersen.BLINDING_SIZE :]])[:, :_POINT]
