@@ -179,8 +179,7 @@ class _FalseShares(RoundDevices):
         if client != LIAR or not isinstance(message, UnmaskShares):
             return reply
         shares = message.shares.astype(np.uint64)
-        # Limb 3: the lowest bits of a secret key do not matter, X25519 clears them.
-        shares[:, 3] = (shares[:, 3] + 1) % shamir.PRIME
+        shares[:, 0] = (shares[:, 0] + 1) % shamir.PRIME
         return wire.encode(replace(message, shares=shares.astype(np.uint32)), self.params)
 
 
