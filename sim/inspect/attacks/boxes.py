@@ -67,7 +67,7 @@ def _against_links(devices: Devices, evil: EvilServer, made: Mapping[int, Link])
     """What is left of the first device's vector without the masks of some links, by position."""
     if evil.refusals:
         raise evil.refusals[0]
-    taken = evil.inputs[0][0]
+    taken = evil.inputs[0][0].copy()
     for peer, link in made.items():
         mask = evil.mask_key(0, 0, peer, link.keys[0])
         prg.add_mask(taken, mask, negative=not subtracts(0, peer))

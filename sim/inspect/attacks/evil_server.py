@@ -257,12 +257,15 @@ class EvilServer:
     def unmask(self, slot: int, lists: Lists | Survivors) -> None:
         """Ask for shares, telling each honest device in `lists` its own list of survivors.
 
-        One list is told to all the survivors that it names. Signatures come first, and every
-        device is sent all those on its own list that count.
+        One list is told to all the survivors that it names. Signatures come first.
         """
         if not isinstance(lists, Mapping):
             lists = {p: lists for p in self.honest if p in lists}
         self.confirm(slot, lists)
+        self.ask(slot, lists)
+
+    def ask(self, slot: int, lists: Lists) -> None:
+        """Ask each device for shares, with the signatures of its own list that count."""
         for p, survivors in lists.items():
             heard = self._linked_with(p) | {p}
             signatures = {

@@ -66,8 +66,12 @@ def both_shares(defended: bool) -> Loot:
     devices = Devices(make_params(5, 3))
     evil = opened(devices)
     evil.unmask(0, evil.everyone)
-    asked = evil if defended else opened(Devices(devices.params))
-    asked.unmask(0, evil.everyone - {0})
+    asked, lost = evil, evil.everyone - {0}
+    lists = dict.fromkeys(lost, lost)
+    if not defended:
+        asked = opened(Devices(devices.params))
+        asked.confirm(0, lists)
+    asked.ask(0, lists)
     asked.secrets |= evil.secrets
     return against_first(devices, asked)
 
