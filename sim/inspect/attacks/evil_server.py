@@ -367,7 +367,7 @@ class EvilServer:
         for one, other in ((own, peer), (peer, own)):
             recovery = self.secrets.get((slot, ShareKind.RECOVERY, one))
             if recovery is not None:
-                start = links.TAG_SIZE + self.params.columns[slot] * _DEPOSIT_SIZE
+                start = 2 * links.TAG_SIZE + self.params.columns[slot] * _DEPOSIT_SIZE
                 deposit = self.receipts[one][other][start:][links.TAG_SIZE : _DEPOSIT_SIZE]
                 return links.hide(recovery, one, other, deposit)
         return None
