@@ -157,7 +157,7 @@ def slot_reuse(defended: bool) -> Loot:
     return Loot(taken, devices.vector(0), refusals=tuple(asked.refusals.values()))
 
 
-_SEEDS: Final = 1 << 10
+_SEEDS: Final = 1 << 8
 
 
 def _of_few_seeds(number: int) -> Randomness:
@@ -171,7 +171,7 @@ def _of_few_seeds(number: int) -> Randomness:
     defence="every secret is drawn from a source of 256 bits",
 )
 def short_seeds(defended: bool) -> Loot:
-    """Without the defence, seeds have 10 bits. 28 bits, as in some software, would take hours.
+    """Without the defence, seeds have 8 bits. 28 bits, as in some software, would take hours.
 
     The key that a device shows tells which seed is the right one, and the seed all of its secrets.
     """
