@@ -307,20 +307,20 @@ class EvilServer:
     def sum_over(self, slot: int, positions: Iterable[int]) -> Vector:
         """The best it can compute from some devices' masked vectors: if all goes well, their sum.
 
-        Masks between two devices that were told of each other cancel. Other masks are removed if a
+        Masks that two devices share cancel. Other masks are removed if a
         secret is known; an unknown seed is guessed as zeros. Whoever sent no vector is
         left out. In a verified slot, the sum of the blindings follows.
         """
         spec, opened = self.params.slots[slot], self.opened[slot]
         positions = frozenset(positions) & opened.keys()
+        near = {p: opened[p] & self._linked_with(p) for p in positions}
         total, context = ring.zeros(spec.wire_length, spec.ring_bits), self.context(slot)
         for own in positions:
             total += self.inputs[slot][own]
             if not spec.whole:
                 seed = self.secrets.get((slot, ShareKind.SEED, own), bytes(prg.SEED_SIZE))
                 prg.add_mask(total, context.self_mask_key(seed), negative=True)
-            mutual = {peer for peer in opened[own] & positions if own in opened[peer]}
-            for peer in opened[own] & self._linked_with(own) - mutual:
+            for peer in near[own] - {peer for peer in positions & near[own] if own in near[peer]}:
                 if (key := self._key(slot, own, peer)) is not None:
                     mask = self.mask_key(slot, own, peer, key)
                     prg.add_mask(total, mask, negative=not subtracts(own, peer))
@@ -367,7 +367,8 @@ class EvilServer:
         for one, other in ((own, peer), (peer, own)):
             recovery = self.secrets.get((slot, ShareKind.RECOVERY, one))
             if recovery is not None:
-                start = 2 * links.TAG_SIZE + self.params.columns[slot] * _DEPOSIT_SIZE
+                column = self.params.columns.get(slot, 0)  # a guess: whole slots have none
+                start = 2 * links.TAG_SIZE + column * _DEPOSIT_SIZE
                 deposit = self.receipts[one][other][start:][links.TAG_SIZE : _DEPOSIT_SIZE]
                 return links.hide(recovery, one, other, deposit)
         return None
