@@ -208,7 +208,8 @@ def deal(
         info = links.info(cohort.session_id, cohort.end(cohort.position), cohort.end(peer))
         box = primitives.seal(half + share_of[peer].tobytes(), signer.key, info)
         boxes[peer], sent[peer] = box, cohort.end(cohort.position, half, sha256(box).digest())
-    own_shares = shares[own].reshape(-1, len(params.columns), len(ShareKind), shamir.NUM_LIMBS)
+    shape = (int(own.sum()), len(params.columns), len(ShareKind), shamir.NUM_LIMBS)
+    own_shares = shares[own].reshape(shape)
     return Dealt(sent, tuple(drawn[::2]), tuple(drawn[1::2]), own_shares), boxes
 
 
@@ -294,7 +295,7 @@ def open_boxes(
             for slot, column in params.columns.items()
         )
         is_high = position > sender
-        receipt[sender] = link.tags[is_high] + b"".join(of_slots)
+        receipt[sender] = link.tags[is_high] + links.tag_check(*link.tags) + b"".join(of_slots)
         expected[sender] = link.tags[not is_high]
         owners.append(sender)
         held.append(limbs)

@@ -25,6 +25,7 @@ class Label(bytes, Enum):
     BOX = _PREFIX + b"box of shares"
     LINK = _PREFIX + b"link"
     LINK_TAG = _PREFIX + b"link tag"
+    TAG_CHECK = _PREFIX + b"link tag check"
     LINK_KEY = _PREFIX + b"link key"
     KEY_DIGEST = _PREFIX + b"link key digest"
     DEPOSIT = _PREFIX + b"deposited key"

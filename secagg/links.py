@@ -90,6 +90,18 @@ def _described(end: End) -> tuple[int, bytes, bytes]:
     return end.position, end.identity, end.key
 
 
+def tag_check(low: bytes, high: bytes) -> bytes:
+    """What both ends say of the tags that they derive, so that the server sees what each shows.
+
+    16 bytes; it says nothing about a tag that the server has not been told. Spec: §5.9.
+
+    Args:
+        low: The tag of the lower end, 16 bytes.
+        high: That of the other.
+    """
+    return labels.digest(Label.TAG_CHECK, low, high)[:TAG_SIZE]
+
+
 def key_digest(key: bytes) -> bytes:
     """What both ends say of a key of their link, so that the server sees that they agree.
 

@@ -1,7 +1,9 @@
 """What the server has been told of links: tags to pass on, digests to compare, hidden keys.
 
-Two devices share masks only if both could read the other's box, and derive the same keys. The
-server learns this from the digests in their receipts, and passes each end the other's tag.
+Two devices share masks only if both could read the other's box, derive the same keys, and show the
+tags that they derived. The server learns this from the digests in their receipts, and passes each
+end the other's tag. Otherwise a device could show its peers wrong tags, which would then refuse
+what the server takes for right.
 
 Spec: §5.9, §10.6.
 """
@@ -18,6 +20,7 @@ from deltafl.secagg.graph import Graph, Members
 from deltafl.secagg.links import TAG_SIZE
 from deltafl.secagg.params import DIGEST_SIZE
 
+_HEAD = 2 * TAG_SIZE  # the tag, and the check of both
 _SLOT_SIZE = TAG_SIZE + DIGEST_SIZE
 
 
@@ -51,13 +54,17 @@ class Receipts:
     def linked(self) -> Members:
         """Which pairs have a link, by device and column among its neighbours."""
         linked: Members = self._read.copy()
-        digests = np.arange(self._size - TAG_SIZE) % _SLOT_SIZE < TAG_SIZE
+        digests = np.arange(self._size - _HEAD) % _SLOT_SIZE < TAG_SIZE
+        digests = np.concatenate([np.arange(_HEAD) >= TAG_SIZE, digests])
         for position in range(self._graph.num_devices):
             near = self._graph.neighbours(position)
             columns = self._graph.neighbour_column_of(position, near)
-            own = self._rows[position, :, TAG_SIZE:][:, digests]
-            theirs = self._rows[near, columns, TAG_SIZE:][:, digests]
-            linked[position] &= self._read[near, columns] & (own == theirs).all(axis=1)
+            own, theirs = self._rows[position], self._rows[near, columns]
+            same = (own[:, digests] == theirs[:, digests]).all(axis=1)
+            linked[position] &= self._read[near, columns] & same
+            for index in np.flatnonzero(linked[position] & (near > position)).tolist():
+                if not _shows_its_tags(own[index], theirs[index]):
+                    linked[position, index] = linked[near[index], columns[index]] = False
         return linked
 
     def tags_for(self, position: int, linked: Members) -> Records:
@@ -82,7 +89,7 @@ class Receipts:
             recovery: The device's recovery key of the slot.
             peers: Some of those with whom it has a link.
         """
-        start = TAG_SIZE + column * _SLOT_SIZE
+        start = _HEAD + column * _SLOT_SIZE
         rows = self._rows[position, np.searchsorted(self._graph.neighbours(position), peers)]
         keys = dict[int, bytes]()
         for peer, row in zip(peers.tolist(), rows, strict=True):
@@ -91,3 +98,9 @@ class Receipts:
             if links.key_digest(keys[peer]) != digest:
                 return None
         return keys
+
+
+def _shows_its_tags(low: npt.NDArray[np.uint8], high: npt.NDArray[np.uint8]) -> bool:
+    """Whether the tags in the receipts of two ends are those that both derived."""
+    check = links.tag_check(low[:TAG_SIZE].tobytes(), high[:TAG_SIZE].tobytes())
+    return check == low[TAG_SIZE:_HEAD].tobytes()

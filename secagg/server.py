@@ -93,7 +93,8 @@ class Server:
         primitives: What the server computes with.
 
     Attributes:
-        drops: The devices that were dropped, each with its first fault and the step of that fault.
+        drops: The devices that were dropped, each with its first fault and the step of that
+            fault; instead of silence, a lie that was found out later.
         disputes: Shares that two devices disagree about; a single dispute drops neither.
 
     Raises:
@@ -504,7 +505,9 @@ class Server:
             self._drop(cohort.id_at(position), Fault.ISOLATED)
 
     def _drop(self, client: ClientId, fault: Fault) -> None:
-        self.drops.setdefault(client, Drop(fault, self.step))
+        known = self.drops.setdefault(client, Drop(fault, self.step))
+        if known.fault is Fault.TIMED_OUT:  # its lie was found out after it had fallen silent
+            self.drops[client] = Drop(fault, known.step)
         if self._cohort is not None:
             self._members[self._cohort.positions[client]] = False
 

@@ -81,7 +81,7 @@ def _told(end: Refusal | Fault | Left) -> str:
         case Refusal():
             return f"the device ends its session: *{end}*"
         case Fault():
-            return f"the server names the attacker: *{end}*; the others go on"
+            return f"the server names the attacker: *{end}*"
         case _:
             return end.value
 

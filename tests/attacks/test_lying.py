@@ -7,7 +7,12 @@ from deltafl.secagg import Client, Fault, PeerError, Server
 from deltafl.secagg.errors import DecodeError
 from deltafl.sim.inspect.attacks.attack import LIAR
 from deltafl.sim.inspect.attacks.lying import MOST, NESTED, peak_memory
-from deltafl.sim.inspect.attacks.own_session import POLICY, Devices, make_params
+from deltafl.sim.inspect.attacks.own_session import (
+    POLICY,
+    Devices,
+    make_params,
+    new_enrolment,
+)
 
 CLAIMS = {
     "array": b"\xdd\xff\xff\xff\xff",
@@ -29,11 +34,12 @@ def make_server():
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_bytes_that_claim_much_cost_nothing(claim):
     server, _ = make_server()
+    credentials = new_enrolment().credentials(LIAR)
 
     def receive():
         server.receive(LIAR, CLAIMS[claim])
         with pytest.raises(PeerError, match="malformed"):
-            Client(LIAR, POLICY).receive(CLAIMS[claim])
+            Client(LIAR, POLICY, credentials).receive(CLAIMS[claim])
         with pytest.raises(DecodeError):
             envelopes.decode(CLAIMS[claim])
 

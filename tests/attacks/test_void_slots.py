@@ -24,7 +24,7 @@ def sums(evil, positions, right):
 
 def test_a_void_slot_tells_nothing_even_if_the_next_one_tells_the_sum_of_the_same_vectors():
     slots = ((LENGTH, RING_BITS, True), (LENGTH, RING_BITS))
-    devices = Devices(make_params(5, 3, slots=slots, signed=True))
+    devices = Devices(make_params(5, 3, slots=slots))
     for vectors in devices.inputs.values():
         vectors[1] = vectors[0].copy()
     colluder = Colluder(devices.roster[4], devices.enrolment.credentials(devices.roster[4]))

@@ -41,6 +41,9 @@ class Left(StrEnum):
     EXPOSED = "all of it: not prevented, by design"
 
 
+Culprit = tuple[int, Fault]
+"""A device that the server dropped, and for which fault."""
+
 End = Refusal | Fault | Left
 """How an attack ends under all defences: a device refuses, the server names the attacker or, if
 neither happens, what the attacker is left with."""
@@ -64,7 +67,7 @@ class Loot:
     wanted: Words
     ring_bits: int = 32
     refusals: tuple[PeerError, ...] = ()
-    culprits: frozenset[tuple[int, Fault]] = frozenset()
+    culprits: frozenset[Culprit] = frozenset()
     note: str = ""
     unit: float = 0.0
 
@@ -111,7 +114,7 @@ def signed(words: Words, ring_bits: int) -> npt.NDArray[np.int64]:
     return words.astype(np.uint64).view(np.int64) << shift >> shift
 
 
-def harm(done: bool, note: str = "", culprits: frozenset[tuple[int, Fault]] = frozenset()) -> Loot:
+def harm(done: bool, note: str = "", culprits: frozenset[Culprit] = frozenset()) -> Loot:
     """The loot of an attacker that is after no secret: whether it did harm."""
     return Loot(np.array([done]), np.array([True]), 1, culprits=culprits, note=note)
 

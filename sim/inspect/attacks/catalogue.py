@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from deltafl.sim.inspect.attacks import lying, rounds, sessions, sums, tails
+from deltafl.sim.inspect.attacks import boxes, lying, rounds, sessions, sums, tails
 from deltafl.sim.inspect.attacks.attack import Attack
 
-_MODULES: Final = (sessions, tails, rounds, lying, sums)
+_MODULES: Final = (sessions, boxes, tails, rounds, lying, sums)
 
 ATTACKS: Final = tuple(
     sorted(

@@ -7,7 +7,7 @@ position in the roster.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from deltafl.secagg import (
     PeerError,
     SessionParams,
     UsageError,
-    keys,
+    links,
     openings,
     prg,
     ring,
@@ -26,7 +26,8 @@ from deltafl.secagg import (
     signing,
     wire,
 )
-from deltafl.secagg.errors import present
+from deltafl.secagg.client import Linked, Opened, Shared
+from deltafl.secagg.cohort import Dealt
 from deltafl.secagg.graph import Members
 from deltafl.secagg.masks import PairSecret, SlotContext, of_blinding, subtracts
 from deltafl.secagg.messages import (
@@ -41,22 +42,25 @@ from deltafl.secagg.messages import (
     ShareDelivery,
     ShareKeys,
     ShareKind,
+    ShareReceipt,
     SumOpening,
     UnmaskRequest,
     UnmaskShares,
 )
-from deltafl.secagg.params import SlotSpec
-from deltafl.secagg.randomness import Randomness, SeededRandomness
+from deltafl.secagg.params import DIGEST_SIZE, SlotSpec
+from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.shamir import Limbs
-from deltafl.secagg.states import ClientState
-from deltafl.sim.inspect.attacks.own_session import BINDING, POLICY
+from deltafl.sim.inspect.attacks.attack import Loot
+from deltafl.sim.inspect.attacks.own_session import BINDING, POLICY, Devices
 
 Survivors = frozenset[int]
 Secret = tuple[int, ShareKind, int]
 """Which secret: slot, kind and owner."""
 
 Answer = TypeVar("Answer", bound=Message)
+
+_DEPOSIT_SIZE: Final = links.TAG_SIZE + DIGEST_SIZE
 
 Lists = Mapping[int, Survivors]
 """A list of survivors for each of some devices."""
@@ -70,60 +74,58 @@ class Colluder(Client):
     Args:
         client_id: Its id.
         credentials: As for `Client`.
-        randomness: Source of its secrets; its own by default.
     """
 
-    def __init__(
-        self,
-        client_id: ClientId,
-        credentials: Credentials | None = None,
-        randomness: Randomness | None = None,
-    ) -> None:
+    _dealt: Dealt
+    _linked: Linked
+
+    def __init__(self, client_id: ClientId, credentials: Credentials) -> None:
         own = SeededRandomness(client_id.to_bytes(32, "big"))
-        super().__init__(client_id, POLICY, randomness or own, credentials)
+        super().__init__(client_id, POLICY, credentials, own)
 
     def answer(self, data: bytes, binding: bytes) -> bytes | None:
         """Take a message; its own vector is zeros."""
         reply = self.receive(data)
-        if self.state is not ClientState.OPENED:
-            return reply
-        spec = present(self.params).slots[self.slot]
-        return self.contribute(ring.zeros(spec.length, spec.ring_bits), binding)
+        match self._phase:
+            case Shared(dealt=dealt):
+                self._dealt = dealt
+            case Linked() as linked:
+                self._linked = linked
+            case Opened(cohort=cohort, slot=slot):
+                spec = cohort.params.slots[slot]
+                return self.contribute(ring.zeros(spec.length, spec.ring_bits), binding)
+        return reply
 
     def own_secrets(self) -> dict[Secret, bytes]:
-        """The secrets of all tolerant slots, before any slot is used."""
-        own, secrets = self._formed.position, dict[Secret, bytes]()
-        for slot, column in present(self.params).columns.items():
-            secrets[slot, ShareKind.SEED, own] = present(self._seeds[column])
-            secrets[slot, ShareKind.KEY, own] = present(self._mask_keys[column]).secret
-        return secrets
+        """The secrets of all tolerant slots."""
+        cohort, dealt = self._linked.cohort, self._dealt
+        return {
+            (slot, kind, cohort.position): secret
+            for slot, *both in zip(cohort.params.columns, dealt.seeds, dealt.recovery, strict=True)
+            for kind, secret in zip(ShareKind, both, strict=True)
+        }
 
-    def pair(self, peer: int, info: bytes) -> PairSecret:
-        """What its mask of a whole slot with the device at a position comes from."""
-        return self._formed.neighbours[peer].link.whole(info)
+    def key(self, slot: int, peer: int) -> bytes:
+        """The key of its link with the device at a position."""
+        return self._linked.secrets.pairs[slot][peer]
 
     def shares(self, slot: int) -> dict[Secret, Limbs]:
         """Shares of both secrets of every device that it shares with."""
-        held, column = present(self._held), present(self.params).columns[slot]
+        secrets = self._linked.secrets
         return {
-            (slot, kind, owner): held.shares[row, column, kind]
-            for row, owner in enumerate(held.positions.tolist())
+            (slot, kind, owner): secrets.shares[slot][row, kind]
+            for row, owner in enumerate(secrets.owners.tolist())
             for kind in ShareKind
         }
 
-    def sign(self, slot: int, devices: Members) -> bytes:
-        """A signature of any list of survivors or, before a whole slot, of members."""
-        key = self._own_sealing.public
-        if present(self.params).slots[slot].whole:
-            statement = signing.members(self._formed.session_id, slot, devices, key)
-        else:
-            statement = signing.survivors(present(self._context), devices, key)
-        return present(self._credentials).identity.sign(statement)
+    def sign(self, context: SlotContext, survivors: Members) -> bytes:
+        """A signature of any list of survivors."""
+        statement = signing.survivors(context, survivors, self._linked.cohort.own.key)
+        return self._credentials.identity.sign(statement)
 
     def commit(self, context: SlotContext, spec: SlotSpec, vector: Vector) -> tuple[int, bytes]:
         """A commitment to any vector, and its blinding; see `openings.commit`."""
-        identity = present(self._credentials).identity
-        key = self._own_sealing.public
+        identity, key = self._credentials.identity, self._linked.cohort.own.key
         return openings.commit(context, spec, vector, identity, key, self._randomness)
 
 
@@ -141,12 +143,14 @@ class EvilServer:
 
     Attributes:
         binding: What devices bind their masks to, which may change from slot to slot.
-        keys: What came as each device's keys; what is put here is what the others are shown.
+        keys: What came as each device's key; what is put here is what the others are shown.
+        boxes: What came from each device for each other; what is put here is what these get.
+        receipts: What came of each device's links; its tags are passed on, and none that is taken
+            out here.
         opened: Who each slot was opened with, as it told each device, by slot and position.
         inputs: The masked vectors, by slot and position.
         blindings: The masked blindings; zeros in slots that are not verified.
         committed: What came with the vectors of a verified slot, by slot and position.
-        agreed: The last list that a device accepted for good, by position.
         signatures: What devices have signed, by slot and list of survivors, and by position.
         refusals: Of the devices that refused to go on with a slot, by position.
         secrets: Those that it has rebuilt, or that are its colluders'.
@@ -163,17 +167,19 @@ class EvilServer:
         self.binding = BINDING
         self.roster = sorted(ids)
         self.keys: dict[int, AdvertiseKeys] = {}
+        self.boxes: dict[int, dict[int, bytes]] = {}
+        self.receipts: dict[int, dict[int, bytes]] = {}
         self.opened: dict[int, dict[int, Survivors]] = defaultdict(dict)
         self.inputs: dict[int, dict[int, Vector]] = defaultdict(dict)
         self.blindings: dict[int, dict[int, int]] = defaultdict(dict)
         self.committed: dict[int, dict[int, bytes]] = defaultdict(dict)
-        self.agreed: dict[int, Survivors] = {}
         self.signatures: dict[tuple[int, Survivors], dict[int, bytes]] = defaultdict(dict)
         self.refusals: dict[int, PeerError] = {}
         self.secrets: dict[Secret, bytes] = {}
         self._answer = answer
         self._colluders = {self.roster.index(c.client_id): c for c in colluders}
         self._shares: dict[Secret, dict[int, Limbs]] = defaultdict(dict)
+        self._started = set[int]()
 
     @property
     def everyone(self) -> Survivors:
@@ -191,26 +197,33 @@ class EvilServer:
             told = self._tell(position, SessionOpen(self.params))
             self.keys[position] = _as(AdvertiseKeys, told)
 
-    def set_up(self) -> None:
-        """Play everything before the first slot; shows the keys that there already are, if any."""
+    def share(self) -> None:
+        """Show the keys, those that there already are if any, and gather boxes."""
         if not self.keys:
             self.advertise()
         ids = np.array(self.roster, dtype=np.uint32)
-        boxes: dict[int, Mapping[int, bytes]] = {}
         for p in self._in_turn():
             others = {q: self.keys[q] for q in sorted(self.everyone - {p})}
-            boxes[p] = _as(ShareKeys, self._tell(p, RosterMessage(ids, others))).boxes
+            told = _as(ShareKeys, self._tell(p, RosterMessage(ids, others)))
+            self.boxes[p] = dict(told.boxes)
+
+    def set_up(self) -> None:
+        """Play everything before the first slot; hands out the boxes that there already are."""
+        if not self.boxes:
+            self.share()
         for p in self._in_turn():
-            theirs = {q: boxes[q][p] for q in sorted(self.everyone - {p})}
-            self._tell(p, ShareDelivery(self.members(self.everyone), theirs))
+            self.deliver(p)
         for colluder in self._colluders.values():
             self.secrets |= colluder.own_secrets()
 
+    def deliver(self, position: int) -> None:
+        """Hand a device the boxes for it, and take its receipt."""
+        theirs = {q: self.boxes[q][position] for q in sorted(self.everyone - {position})}
+        told = self._tell(position, ShareDelivery(self.members(self.everyone), theirs))
+        self.receipts[position] = dict(_as(ShareReceipt, told).links)
+
     def open_slot(self, slot: int, cohort: Lists | Survivors | None = None) -> None:
         """Open a slot and gather the masked vectors.
-
-        Before a whole slot of a signed session, each device that has not accepted any list is made
-        to sign its own list first, and is sent all signatures that there are on it.
 
         Args:
             slot: Which.
@@ -220,43 +233,50 @@ class EvilServer:
         if not isinstance(cohort, Mapping):
             some = self.everyone if cohort is None else cohort
             cohort = dict.fromkeys(some, some)
-        spec, signed = self.params.slots[slot], dict[int, Survivors]()
-        if spec.whole:
-            cohort = {p: cohort[p] for p in self.honest if p in cohort}
-            if self.params.signed:
-                signed = {p: told for p, told in cohort.items() if p not in self.agreed}
-                self.confirm(slot, signed)
-        for p in self._in_turn():
+        spec = self.params.slots[slot]
+        for p in self.honest if spec.whole else self._in_turn():
             if p not in cohort:
                 continue
-            signatures = self.signatures[slot, signed[p]] if p in signed else {}
-            told = self._try(p, OpenSlot(slot, self.members(cohort[p]), signatures))
+            tags = {} if p in self._started else self._tags_for(p)
+            told = self._try(p, OpenSlot(slot, self.members(cohort[p]), tags))
             if told is None:
                 continue
+            self._started.add(p)
             answer = _as(MaskedInput, told)
             self.opened[slot][p] = cohort[p]
             vector, self.blindings[slot][p] = openings.unpack(spec, answer.packed)
             self.inputs[slot][p] = vector
             self.committed[slot][p] = answer.committed
-            if spec.whole:
-                self.agreed[p] = cohort[p]
+
+    def _tags_for(self, position: int) -> dict[int, bytes]:
+        """What other devices show a device."""
+        shown = {q: of[position] for q, of in sorted(self.receipts.items()) if position in of}
+        return {q: receipt[: links.TAG_SIZE] for q, receipt in shown.items()}
+
+    def _linked_with(self, position: int) -> Survivors:
+        """The devices that a device masks with: it read their boxes, and was shown their tags."""
+        return frozenset(self._tags_for(position).keys() & self.receipts[position].keys())
 
     def unmask(self, slot: int, lists: Lists | Survivors) -> None:
         """Ask for shares, telling each honest device in `lists` its own list of survivors.
 
-        One list is told to all the survivors that it names. In a signed session, signatures come
-        first, and every device is sent all that there are on its own list.
+        One list is told to all the survivors that it names. Signatures come first.
         """
         if not isinstance(lists, Mapping):
             lists = {p: lists for p in self.honest if p in lists}
-        if self.params.signed:
-            self.confirm(slot, lists)
+        self.confirm(slot, lists)
+        self.ask(slot, lists)
+
+    def ask(self, slot: int, lists: Lists) -> None:
+        """Ask each device for shares, with the signatures of its own list that count."""
         for p, survivors in lists.items():
-            signatures = self.signatures[slot, survivors]
+            heard = self._linked_with(p) | {p}
+            signatures = {
+                q: s for q, s in sorted(self.signatures[slot, survivors].items()) if q in heard
+            }
             told = self._try(p, UnmaskRequest(slot, self.members(survivors), signatures))
             if told is None:
                 continue
-            self.agreed[p] = survivors
             given = _as(UnmaskShares, told)
             for owner, kind, share in zip(given.positions, given.kinds, given.shares, strict=True):
                 self._shares[slot, ShareKind(int(kind)), int(owner)][p] = share
@@ -267,10 +287,11 @@ class EvilServer:
         for p, survivors in lists.items():
             if told := self._try(p, ConsistencyCheck(slot, self.members(survivors))):
                 self.signatures[slot, survivors][p] = _as(ConsistencySignature, told).signature
+        context = self.context(slot)
         for survivors in lists.values():
             members = self.members(survivors)
             self.signatures[slot, survivors] |= {
-                p: c.sign(slot, members) for p, c in self._colluders.items() if p in survivors
+                p: c.sign(context, members) for p, c in self._colluders.items() if p in survivors
             }
 
     def pool(self, slot: int) -> None:
@@ -289,7 +310,7 @@ class EvilServer:
     def sum_over(self, slot: int, positions: Set[int]) -> Vector:
         """The best it can compute from some devices' masked vectors: if all goes well, their sum.
 
-        Masks between two devices that were told of each other cancel. Other masks are removed if a
+        Masks that two devices share cancel. Other masks are removed if a
         secret is known; an unknown seed is guessed as zeros. Whoever sent no vector is
         left out.
         """
@@ -319,12 +340,12 @@ class EvilServer:
 
     def _left(self, slot: int, own: int, positions: Set[int]) -> Iterator[PairSecret]:
         """The masks of a device that it knows, of those that do not cancel in a sum."""
-        opened, context = self.opened[slot], self.context(slot)
-        summed = opened.keys() & positions
-        mutual = {peer for peer in opened[own] & summed if own in opened[peer]}
-        for peer in opened[own] - mutual - {own}:
-            if (pair := self._pair(context, slot, own, peer)) is not None:
-                yield pair._replace(peer=peer)  # whichever end it was computed from
+        summed = self.opened[slot].keys() & positions
+        near = {p: self.opened[slot][p] & self._linked_with(p) for p in {own} | summed}
+        mutual = {peer for peer in near[own] & summed if own in near[peer]}
+        for peer in near[own] - mutual:
+            if (key := self._key(slot, own, peer)) is not None:
+                yield self.pair(slot, own, peer, key)
 
     def _tell(self, position: int, message: Message) -> Message | None:
         data = wire.encode(message, self.params)
@@ -362,20 +383,27 @@ class EvilServer:
         packed = openings.pack(self.params.slots[slot], total, blinding)
         return wire.encode(SumOpening(slot, packed, committed), self.params)
 
-    def _pair(self, context: SlotContext, slot: int, own: int, peer: int) -> PairSecret | None:
-        """What two devices derive their mask from, if that is known."""
-        if self.params.slots[slot].whole:
-            colluder = self._colluders.get(peer)
-            if colluder is None:
-                return None
-            told = self.members(self.opened[slot][own])
-            return colluder.pair(own, context.whole_slot_info(told))
+    def _key(self, slot: int, own: int, peer: int) -> bytes | None:
+        """The key of the link of two devices, if that is known."""
+        if peer in self._colluders:
+            return self._colluders[peer].key(slot, own)
         for one, other in ((own, peer), (peer, own)):
-            secret = self.secrets.get((slot, ShareKind.KEY, one))
-            if secret is not None:
-                theirs = self.keys[other].mask_keys[self.params.columns[slot]]
-                return context.pair_secrets(keys.key_pair(secret), [other], [theirs])[0]
+            recovery = self.secrets.get((slot, ShareKind.RECOVERY, one))
+            if recovery is not None:
+                column = self.params.columns.get(slot, 0)  # a guess: whole slots have none
+                start = 2 * links.TAG_SIZE + column * _DEPOSIT_SIZE
+                deposit = self.receipts[one][other][start:][links.TAG_SIZE : _DEPOSIT_SIZE]
+                return links.hide(recovery, one, other, deposit)
         return None
+
+    def pair(self, slot: int, own: int, peer: int, key: bytes) -> PairSecret:
+        """The mask that a device has put on for a peer, from the key of their link."""
+        context, near = self.context(slot), {peer: key}
+        if self.params.slots[slot].whole:
+            (pair,) = context.whole(near, self.members(self.opened[slot][own]))
+        else:
+            (pair,) = context.tolerant(near)
+        return pair
 
     def context(self, slot: int) -> SlotContext:
         """What masks are bound to in a slot."""
@@ -385,6 +413,27 @@ class EvilServer:
     def members(self, positions: Survivors) -> Members:
         """Some devices, as messages name them: over the roster."""
         return np.isin(np.arange(len(self.roster)), list(positions))
+
+
+def served(devices: Devices, num_colluders: int = 0) -> EvilServer:
+    """The server of some devices, of which the last ones collude."""
+    own = devices.roster[len(devices.roster) - num_colluders :]
+    colluders = [Colluder(client, devices.enrolment.credentials(client)) for client in own]
+    return EvilServer(devices.params, devices.roster, devices.answer, colluders)
+
+
+def opened(devices: Devices, num_colluders: int = 0) -> EvilServer:
+    """The same, which has set a session up and opened its first slot."""
+    evil = served(devices, num_colluders)
+    evil.set_up()
+    evil.open_slot(0)
+    return evil
+
+
+def against_first(devices: Devices, evil: EvilServer) -> Loot:
+    """What the server can make of the first device's masked vector, and that device's vector."""
+    refusals = tuple(evil.refusals.values())
+    return Loot(evil.sum_over(0, {0}), devices.vector(0), refusals=refusals)
 
 
 def _as(kind: type[Answer], told: Message | None) -> Answer:

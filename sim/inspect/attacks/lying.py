@@ -15,13 +15,30 @@ import msgpack
 import numpy as np
 
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import ClientId, Drop, Fault, Server, ring, run_session, shamir, wire
+from deltafl.secagg import (
+    ClientId,
+    Drop,
+    Fault,
+    Server,
+    SessionAborted,
+    SessionParams,
+    Stage,
+    Step,
+    ring,
+    run_session,
+    shamir,
+    wire,
+)
 from deltafl.secagg.errors import present
-from deltafl.secagg.messages import UnmaskShares
+from deltafl.secagg.messages import ShareReceipt, UnmaskShares
+from deltafl.secagg.params import DIGEST_SIZE
 from deltafl.secagg.ring import Vector
+from deltafl.secagg.session import NoObserver, drive
+from deltafl.secagg.states import Vanish, Vanishing
 from deltafl.sim.inspect.attacks.attack import (
     LIAR,
     Attack,
+    Culprit,
     Left,
     Loot,
     Power,
@@ -30,6 +47,7 @@ from deltafl.sim.inspect.attacks.attack import (
     signed,
     told,
 )
+from deltafl.sim.inspect.attacks.evil_server import served
 from deltafl.sim.inspect.attacks.own_round import (
     UPDATE_ROUND,
     VERIFIED_ROUND,
@@ -38,7 +56,14 @@ from deltafl.sim.inspect.attacks.own_round import (
     make_devices,
     with_an_honest_server,
 )
-from deltafl.sim.inspect.attacks.own_session import BINDING, POLICY, Devices, make_params
+from deltafl.sim.inspect.attacks.own_session import (
+    BINDING,
+    LENGTH,
+    POLICY,
+    RING_BITS,
+    Devices,
+    make_params,
+)
 from deltafl.sim.inspect.attacks.steering import Steering
 
 # --- losses and updates ------------------------------------------------------------------------
@@ -149,7 +174,7 @@ def _read_trustingly() -> None:
         msgpack.unpackb(NESTED, strict_map_key=False)
 
 
-def _culprits(drops: Mapping[ClientId, Drop]) -> frozenset[tuple[int, Fault]]:
+def _culprits(drops: Mapping[ClientId, Drop]) -> frozenset[Culprit]:
     """Whom the server names, and for what."""
     return frozenset((client, drop.fault) for client, drop in drops.items())
 
@@ -179,9 +204,95 @@ class _FalseShares(RoundDevices):
         if client != LIAR or not isinstance(message, UnmaskShares):
             return reply
         shares = message.shares.astype(np.uint64)
-        # Limb 3: the lowest bits of a secret key do not matter, X25519 clears them.
-        shares[:, 3] = (shares[:, 3] + 1) % shamir.PRIME
+        shares[:, 0] = (shares[:, 0] + 1) % shamir.PRIME
         return wire.encode(replace(message, shares=shares.astype(np.uint32)), self.params)
+
+
+class _FalseReceipts(Devices):
+    """Devices, one of which changes what it says of its links, byte by byte.
+
+    Args:
+        params: What they are told.
+        lies: By how much each byte of what it says of a link is changed, by exclusive or.
+    """
+
+    def __init__(self, params: SessionParams, lies: bytes) -> None:
+        super().__init__(params)
+        self._lies = lies
+
+    def answer(self, client: ClientId, data: bytes) -> bytes | None:
+        """A device's answer."""
+        reply = super().answer(client, data)
+        message = None if reply is None else wire.decode(reply, self.params)
+        if client != LIAR or not isinstance(message, ShareReceipt):
+            return reply
+        told = {
+            peer: bytes(a ^ b for a, b in zip(said, self._lies, strict=True))
+            for peer, said in message.links.items()
+        }
+        return wire.encode(ShareReceipt(told), self.params)
+
+
+def _under_a_server(devices: Devices, vanishing: Vanishing) -> tuple[Vector, frozenset[Culprit]]:
+    """The sum of a server that follows the protocol, zeros if it has none, and the culprits."""
+    server = Server(devices.params, devices.roster, devices.enrolment)
+    with suppress(SessionAborted):
+        drive(server, server.start(), devices.answer, vanishing, NoObserver())
+        drive(server, server.open_slot(0, BINDING), devices.answer, vanishing, NoObserver())
+    total = server.take_sum().vector if server.has_sum else ring.zeros(LENGTH, RING_BITS)
+    return total, _culprits(server.drops)
+
+
+def _right(devices: Devices) -> Vector:
+    """The sum of all vectors but that of the one that lies."""
+    total = ring.zeros(LENGTH, RING_BITS)
+    for client in devices.roster:
+        if client != LIAR:
+            total += devices.inputs[client][0]
+    return total
+
+
+@Attack(22, "10.10", Fault.BAD_COMMITMENT, power=Power.PEER)
+@told(
+    "deposits other keys than those of its links, and drops out",
+    gain="a wrong sum, and nobody is blamed",
+    defence="the server compares the keys that it opens with the digests that both ends gave",
+)
+def false_deposits(defended: bool) -> Loot:
+    """Without the defence, the server believes what it opens; with it, it has no sum."""
+    params = make_params(5, 3)
+    lies = bytes(wire.receipt_size(params) - DIGEST_SIZE) + bytes([1]) * DIGEST_SIZE
+    devices = _FalseReceipts(params, lies)
+    if defended:
+        found, culprits = _under_a_server(devices, {LIAR: Vanish(Step(Stage.MASK))})
+        return harm(bool(found.any()), culprits=culprits)
+    evil = served(devices)
+    evil.set_up()
+    there = frozenset(evil.honest[1:])
+    evil.open_slot(0, dict.fromkeys(there, evil.everyone))
+    evil.unmask(0, there)
+    return harm(not np.array_equal(evil.sum_over(0, there), _right(devices)))
+
+
+@Attack(22, "5.9", Fault.ISOLATED, power=Power.PEER)
+@told(
+    "shows its peers wrong tags",
+    gain="the end of the session on all other devices, which refuse its signature",
+    defence="the server compares the tags that it passes on with what both ends derived",
+)
+def wrong_tags(defended: bool) -> Loot:
+    """Without the defence, the server takes for linked whoever could read each other's box."""
+    params = make_params(5, 3)
+    lies = bytes([1]) + bytes(wire.receipt_size(params) - 1)
+    devices = _FalseReceipts(params, lies)
+    if defended:
+        found, culprits = _under_a_server(devices, {})
+        return harm(not np.array_equal(found, _right(devices)), culprits=culprits)
+    evil = served(devices)
+    evil.set_up()
+    evil.open_slot(0)
+    evil.unmask(0, evil.everyone)
+    return harm(evil.refusals.keys() == evil.everyone - {0})
 
 
 @Attack(22, "10.10", Fault.BAD_SHARE, power=Power.PEER)
@@ -192,7 +303,7 @@ class _FalseShares(RoundDevices):
 )
 def wrong_shares(defended: bool) -> Loot:
     """Without the defence, the server believes what it has rebuilt."""
-    network, culprits = _FalseShares(UPDATE_ROUND), frozenset[tuple[int, Fault]]()
+    network, culprits = _FalseShares(UPDATE_ROUND), frozenset[Culprit]()
     if defended:
         outcome, learnt = with_an_honest_server(network)
         found, culprits = learnt[-1].vector, _culprits(outcome.drops)

@@ -210,7 +210,6 @@ class RoundDevices:
             min_cohort=max(3, threshold),
             graph_seed=bytes(32),
             context=self.levels.context(model),
-            signed=True,
         )
         self._models = models or dict.fromkeys(self.devices, model)
         self._believe = believe
@@ -218,8 +217,8 @@ class RoundDevices:
             client: RoundClient(
                 client,
                 self.policy,
-                SeededRandomness(client.to_bytes(32, "little")),
                 self.enrolment.credentials(client),
+                SeededRandomness(client.to_bytes(32, "little")),
                 noise_of(client),
                 ledger=self.enrolment.ledger(client),
             )

@@ -30,7 +30,6 @@ def make_params(
     *,
     slots: Iterable[tuple[int, int] | tuple[int, int, bool]] = ONE_SLOT,
     number: int = 0,
-    signed: bool = False,
 ) -> SessionParams:
     """Parameters of a small session on the complete graph.
 
@@ -39,7 +38,6 @@ def make_params(
         threshold: Shares that rebuild a secret, and the fewest devices in a sum.
         slots: Length and ring bits of each, and whether it is whole.
         number: Of the session: it gives the public seed, and what the session is about.
-        signed: Whether devices sign.
     """
     return SessionParams(
         slots=tuple(SlotSpec(f"slot {i}", *slot) for i, slot in enumerate(slots)),
@@ -49,7 +47,6 @@ def make_params(
         min_cohort=threshold,
         graph_seed=number.to_bytes(32, "big"),
         context=number.to_bytes(32, "big"),
-        signed=signed,
     )
 
 
@@ -102,8 +99,8 @@ class Devices:
             client: Client(
                 client,
                 policy,
+                self.enrolment.credentials(client),
                 (source or seeded)(client),
-                self.enrolment.credentials_for(client, params),
                 primitives,
                 self.enrolment.ledger(client),
             )

@@ -5,6 +5,7 @@ draw and compute with, or by devices that are put back to what they were before.
 """
 
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -14,42 +15,25 @@ from deltafl.secagg import (
     ClientId,
     Credentials,
     DevicePolicy,
+    Enrolment,
     FirstUse,
     Refusal,
     keys,
     prg,
+    shamir,
 )
 from deltafl.secagg.identity import identity
-from deltafl.secagg.keys import PublicKey
-from deltafl.secagg.masks import Link
-from deltafl.secagg.messages import AdvertiseKeys
-from deltafl.secagg.params import SessionId
-from deltafl.secagg.primitives import Primitives, add_pairwise
+from deltafl.secagg.messages import ShareKind
+from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.sim.inspect.attacks.attack import Attack, Left, Loot, Power, presuppose, told
-from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
+from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer, against_first, opened
 from deltafl.sim.inspect.attacks.own_session import (
-    ONE_WHOLE_SLOT,
     POLICY,
     Devices,
     make_params,
     new_enrolment,
 )
-
-
-def _opened(devices: Devices, num_colluders: int = 0) -> EvilServer:
-    """A server that has set a session up and opened its first slot; the last devices collude."""
-    own = devices.roster[len(devices.roster) - num_colluders :]
-    evil = EvilServer(devices.params, devices.roster, devices.answer, map(Colluder, own))
-    evil.set_up()
-    evil.open_slot(0)
-    return evil
-
-
-def _against_first(devices: Devices, evil: EvilServer) -> Loot:
-    """What the server can make of the first device's masked vector, and that device's vector."""
-    refusals = tuple(evil.refusals.values())
-    return Loot(evil.sum_over(0, {0}), devices.vector(0), refusals=refusals)
 
 
 @Attack(1, "3.7", Refusal.POLICY, saying="two quorums")
@@ -61,11 +45,11 @@ def _against_first(devices: Devices, evil: EvilServer) -> Loot:
 def two_survivor_lists(defended: bool) -> Loot:
     """There are six devices, and three are enough to unmask. Each half signs its own list."""
     active = replace(POLICY, adversary=Adversary.ACTIVE)
-    devices = Devices(make_params(6, 3, signed=True), policy=active if defended else POLICY)
-    evil = _opened(devices)
+    devices = Devices(make_params(6, 3), policy=active if defended else POLICY)
+    evil = opened(devices)
     lost = evil.everyone - {0}
     evil.unmask(0, {p: evil.everyone if p <= 2 else lost for p in evil.honest})
-    return _against_first(devices, evil)
+    return against_first(devices, evil)
 
 
 @Attack(2, "9.3", Refusal.BOTH_SHARE_KINDS)
@@ -80,46 +64,55 @@ def both_shares(defended: bool) -> Loot:
     Without the defence, the second request goes to devices that know of no first one.
     """
     devices = Devices(make_params(5, 3))
-    evil = _opened(devices)
+    evil = opened(devices)
     evil.unmask(0, evil.everyone)
-    asked = evil if defended else _opened(Devices(devices.params))
-    asked.unmask(0, evil.everyone - {0})
+    asked, lost = evil, evil.everyone - {0}
+    lists = dict.fromkeys(lost, lost)
+    if not defended:
+        asked = opened(Devices(devices.params))
+        asked.confirm(0, lists)
+    asked.ask(0, lists)
     asked.secrets |= evil.secrets
-    return _against_first(devices, asked)
+    return against_first(devices, asked)
 
 
-def _made_up(client: ClientId) -> Credentials:
-    """Credentials that anybody can create."""
-    return Credentials(identity(client.to_bytes(32, "big")), FirstUse())
+class _Strangers(Enrolment):
+    """Devices that have never met: each takes the first key that it is shown for a device's."""
+
+    def credentials(self, client: ClientId) -> Credentials:
+        """A device's credentials."""
+        return replace(super().credentials(client), directory=FirstUse())
 
 
-@Attack(3, "6.3", Refusal.BAD_SIGNATURE, power=Power.NETWORK)
+@Attack(3, "6.1", Refusal.UNKNOWN_IDENTITY, power=Power.NETWORK)
 @told(
     "answers one device in place of all others, with its own keys (man in the middle)",
     gain="the shares of the device's secrets, and so its vector",
-    defence="signed key advertisements",
+    defence="a directory of the identities by which devices sign their keys",
 )
 def key_substitution(defended: bool) -> Loot:
-    """The attacker keeps the other devices' real answers to itself, and shows their signatures."""
-    params = make_params(6, 4, signed=defended)
-    devices = Devices(params)
-    real = EvilServer(params, devices.roster, Devices(params).answer)
-    real.advertise()
-    doubles = [Colluder(i, _made_up(i) if defended else None) for i in devices.roster[1:]]
+    """The attacker keeps the other devices' real answers to itself.
+
+    Without the defence, devices have never met before, and know each other by first use.
+    """
+    params, enrolment = make_params(6, 4), new_enrolment()
+    if not defended:
+        enrolment = _Strangers(SeededRandomness(bytes(32)))
+    devices = Devices(params, enrolment=enrolment)
+    doubles = [
+        Colluder(i, Credentials(identity(i.to_bytes(32, "big")), FirstUse()))
+        for i in devices.roster[1:]
+    ]
     evil = EvilServer(params, devices.roster, devices.answer, doubles)
-    evil.advertise()
-    for position in range(1, params.num_invited):
-        shown = real.keys[position].credential
-        evil.keys[position] = replace(evil.keys[position], credential=shown)
     evil.set_up()
     evil.open_slot(0)
     evil.pool(0)
-    return _against_first(devices, evil)
+    return against_first(devices, evil)
 
 
 @Attack(5, "5.3", Left.NOISE)
 @told(
-    "declares a device dropped out, rebuilds its key, and then receives its vector",
+    "declares a device dropped out, opens its masks' keys, and then receives its vector",
     gain="the device's vector",
     defence="a self mask, whose seed is not revealed for devices that dropped out",
 )
@@ -127,7 +120,7 @@ def late_masked_input(defended: bool) -> Loot:
     """Without the defence, devices add the masks that they share, and no mask of their own."""
     bare = Primitives(add_masks=lambda _total, _added, _subtracted: None)
     devices = Devices(make_params(5, 3), primitives=Primitives() if defended else bare)
-    evil = _opened(devices)
+    evil = opened(devices)
     evil.unmask(0, evil.everyone - {0})
     taken = evil.sum_over(0, {0})
     if not defended:  # put back the mask that was taken off on a guess
@@ -144,25 +137,27 @@ def late_masked_input(defended: bool) -> Loot:
 def slot_reuse(defended: bool) -> Loot:
     """The first time, all devices send zeros, and the attacker knows this.
 
-    Without the defence, the second question goes to devices that know of no first one.
+    Without the defence, the second question goes to devices that know of no first one. They seal
+    the same boxes again.
     """
-    devices = Devices(make_params(5, 3))
+    again = Primitives(seal=cache(keys.seal))
+    devices = Devices(make_params(5, 3), primitives=again)
     wanted, silent = devices.inputs, {i: [np.zeros_like(v)] for i, (v,) in devices.inputs.items()}
     devices.inputs = silent
-    asked = evil = _opened(devices, num_colluders=1)
+    asked = evil = opened(devices, num_colluders=1)
     evil.unmask(0, evil.everyone)
     first = evil.sum_over(0, {0})
     devices.inputs = wanted
     if defended:  # a repetition would be ignored
         asked.open_slot(0, evil.everyone - {4})
     else:
-        asked = _opened(Devices(devices.params), num_colluders=1)
+        asked = opened(Devices(devices.params, primitives=again), num_colluders=1)
         asked.secrets |= evil.secrets
     taken = asked.sum_over(0, {0}) - first
     return Loot(taken, devices.vector(0), refusals=tuple(asked.refusals.values()))
 
 
-_SEEDS: Final = 1 << 12
+_SEEDS: Final = 1 << 8
 
 
 def _of_few_seeds(number: int) -> Randomness:
@@ -176,21 +171,19 @@ def _of_few_seeds(number: int) -> Randomness:
     defence="every secret is drawn from a source of 256 bits",
 )
 def short_seeds(defended: bool) -> Loot:
-    """Without the defence, seeds have 12 bits. 28 bits, as in some software, would take hours.
+    """Without the defence, seeds have 8 bits. 28 bits, as in some software, would take hours.
 
-    The keys that a device shows tell which seed is the right one, and the seed all of its secrets.
+    The key that a device shows tells which seed is the right one, and the seed all of its secrets.
     """
     devices = Devices(make_params(5, 4), source=None if defended else _of_few_seeds)
-    evil = _opened(devices)
-    shown = evil.keys[0].sealing_key
+    evil = opened(devices)
+    shown = evil.keys[0].key
     for number in range(_SEEDS):
-        if keys.generate(_of_few_seeds(number)).public == shown:
-            twin = Colluder(devices.roster[0], randomness=_of_few_seeds(number))
-            others = Devices(devices.params).answer
-            rehearsal = EvilServer(devices.params, devices.roster, others, [twin])
-            rehearsal.set_up()
-            evil.secrets |= rehearsal.secrets
-    return _against_first(devices, evil)
+        guessed = _of_few_seeds(number)
+        if keys.generate(guessed).public == shown:
+            own = {(0, kind, 0): guessed(shamir.SECRET_SIZE) for kind in ShareKind}
+            evil.secrets |= own
+    return against_first(devices, evil)
 
 
 @Attack(19, "3.7", Refusal.POLICY, saying="threshold=2 is below")
@@ -203,9 +196,9 @@ def low_threshold(defended: bool) -> Loot:
     """Two of eight devices collude, and two shares are enough to rebuild a secret."""
     params = replace(make_params(8, 2), min_cohort=6)
     devices = Devices(params, policy=DevicePolicy() if defended else POLICY)
-    evil = _opened(devices, num_colluders=2)
+    evil = opened(devices, num_colluders=2)
     evil.pool(0)
-    return _against_first(devices, evil)
+    return against_first(devices, evil)
 
 
 @Attack(20, "9.12", Left.NOISE)
@@ -217,51 +210,16 @@ def low_threshold(defended: bool) -> Loot:
 def abort_and_retry(defended: bool) -> Loot:
     """Without the defence, devices keep their keys and seeds for the retry."""
     devices = Devices(make_params(5, 3))
-    aborted = _opened(devices)
+    aborted = opened(devices)
     aborted.unmask(0, aborted.everyone - {0})
     again = Devices(make_params(5, 3, number=1), seed=int(defended))
     again.inputs = devices.inputs
-    retry = _opened(again)
+    retry = opened(again)
     retry.unmask(0, retry.everyone)
-    kept = [again.mask_keys == aborted.keys[p].mask_keys for p, again in retry.keys.items()]
+    kept = [again.key == aborted.keys[p].key for p, again in retry.keys.items()]
     presuppose(kept == [not defended] * len(kept), "a retry has fresh keys, or all are kept")
     retry.secrets |= aborted.secrets | retry.secrets
-    return _against_first(devices, retry)
-
-
-def _link(peer: int, one: PublicKey, other: PublicKey, session_id: SessionId) -> Link:
-    """What two devices share if the key of one is of small order: zeros, and what is public."""
-    return Link(peer, keys.extract(bytes(32), salt=session_id), b"".join(sorted((one, other))))
-
-
-@Attack(23, "2.3", Refusal.BAD_KEY, saying="low-order")
-@told(
-    "shows keys of small order as the keys of all other devices",
-    gain="masks that anybody can make, and so the device's vector of a whole slot",
-    defence="devices refuse points of small order",
-)
-def low_order_keys(defended: bool) -> Loot:
-    """There are three devices, and the first is shown such keys of two.
-
-    Without the defence, the vector is masked as by a device that agrees with such keys.
-    """
-    devices = Devices(make_params(3, 2, slots=ONE_WHOLE_SLOT))
-    evil = EvilServer(devices.params, devices.roster, devices.answer)
-    evil.advertise()
-    for peer, point in ((1, 0), (2, 1)):
-        key = PublicKey(point.to_bytes(32, "little"))
-        evil.keys[peer] = AdvertiseKeys(key, ())
-    if defended:
-        evil.set_up()
-    context, taken, own = evil.context(0), devices.vector(0).copy(), evil.keys[0].sealing_key
-    info = context.whole_slot_info(evil.members(evil.everyone))
-    for peer in (1, 2):
-        shown = evil.keys[peer].sealing_key
-        presuppose(keys.is_low_order(shown), "everybody knows what is agreed with such a key")
-        add_pairwise(taken, 0, [_link(peer, own, shown, context.session_id).whole(info)])
-        # The attacker makes the same mask from the public keys alone.
-        add_pairwise(taken, peer, [_link(0, shown, own, context.session_id).whole(info)])
-    return Loot(taken, devices.vector(0))
+    return against_first(devices, retry)
 
 
 _ROUNDS: Final = 6
@@ -277,7 +235,7 @@ def many_rounds(_defended: bool) -> Loot:
     """Six devices play six rounds. Each round lacks another device, so each sum is over five."""
     sums, enrolment = [], new_enrolment()
     for index in range(_ROUNDS):
-        params = make_params(_ROUNDS, 4, number=index, signed=True)
+        params = make_params(_ROUNDS, 4, number=index)
         devices = Devices(params, enrolment=enrolment)
         ids = [client for position, client in enumerate(devices.roster) if position != index]
         evil = EvilServer(params, ids, devices.answer)
