@@ -269,7 +269,7 @@ class Opinion:
         return plain.link_secret(self._session, ends, halves, boxes)
 
     def _agreed(self, client: int, slot: _Slot) -> Mapping[int, bytes] | None:
-        """With whom a device shares masks in a slot, and their keys; None if a link is not known."""
+        """The keys of the links that a device masks with in a slot; None if one is not known."""
         own, shown, keys = self.ids.index(client), self._tags.get(client, {}), dict[int, bytes]()
         for peer in self._neighbours(own):
             if not slot.opened[peer] or peer not in shown:
