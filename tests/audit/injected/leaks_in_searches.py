@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from leaks import leak
 from leaks_by_servers import OTHER, UPDATE, VICTIM, a_masked_vector_changed_afterwards, without
-from staged_runs import Kind, SignedStage, Stage, VerifiedStage
+from staged_runs import ActiveStage, Kind, Stage, VerifiedStage
 
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
@@ -45,7 +45,7 @@ def a_first_whole_slot_without_signatures(edit):
     edit.put_message(entry, replace(edit.message(entry), signatures={}))
 
 
-@leak("lists.strange-signature", stage=SignedStage)
+@leak("lists.strange-signature", stage=ActiveStage)
 def survivors_with_signatures_of_other_survivors(edit):
     (entry,) = edit.find(1, Kind.REQUEST, slot=UPDATE, peer=VICTIM)
     (earlier,) = edit.find(1, Kind.REQUEST, slot=0, peer=VICTIM)
@@ -228,7 +228,7 @@ def a_threshold_that_keeps_one_device(edit):
 
 @leak(
     "round.below-policy",
-    stage=SignedStage,
+    stage=ActiveStage,
     twin=VerifiedStage,
     options={"adversary": Adversary.ACTIVE},
 )
