@@ -31,7 +31,7 @@ RUNS = {
         "privacy": LOSSY,
         "federation": {"rounds": 6, "cohort_size": 12},
     },
-    "sparse": {
+    "sparse, forty": {
         "privacy": {
             "graph": "sparse",
             "min_cohort": 10,
@@ -100,7 +100,7 @@ RUNS = {
     },
     "afresh": {"quantile": {"warm_start": False}},
     "lost rounds": {"faults": {"dropout": 0.5}, "federation": {"rounds": 6, "cohort_size": 10}},
-    "sparse": {
+    "sparse, forty": {
         "privacy": {
             "graph": "sparse",
             "min_cohort": 10,

@@ -293,7 +293,7 @@ NO_IDENTITY = Credential(IdentityKey(bytes(32)), bytes(64))
 
 def flipped(key):
     """With another of the bit that nobody reads."""
-    return PublicKey(key[:31] + bytes([key[31] ^ 128]))
+    return PublicKey(key[:-1] + bytes([key[-1] ^ 128]))
 
 
 def with_keys(session, change):
