@@ -31,7 +31,7 @@ RUNS = {
         "privacy": LOSSY,
         "federation": {"rounds": 6, "cohort_size": 12},
     },
-    "sparse, forty": {
+    "sparse": {
         "privacy": {
             "graph": "sparse",
             "min_cohort": 10,
