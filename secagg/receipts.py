@@ -80,8 +80,8 @@ class Receipts:
 
     def revealed(
         self, position: int, column: int, recovery: bytes, peers: npt.NDArray[np.int64]
-    ) -> dict[int, bytes] | None:
-        """The keys of a device's links with some peers, by position; None if one is not as said.
+    ) -> dict[int, bytes]:
+        """The keys of a device's links with some peers, by position, of those that are as said.
 
         Args:
             position: The device's.
@@ -94,9 +94,9 @@ class Receipts:
         keys = dict[int, bytes]()
         for peer, row in zip(peers.tolist(), rows, strict=True):
             digest, hidden = bytes(row[start:][:TAG_SIZE]), row[start + TAG_SIZE :][:DIGEST_SIZE]
-            keys[peer] = links.hide(recovery, position, peer, hidden.tobytes())
-            if links.key_digest(keys[peer]) != digest:
-                return None
+            key = links.hide(recovery, position, peer, hidden.tobytes())
+            if links.key_digest(key) == digest:
+                keys[peer] = key
         return keys
 
 

@@ -7,7 +7,7 @@ Spec: §10.4, §10.5, §10.7, §10.9.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -195,14 +195,17 @@ class Summing:
             The devices, by position, that deposited other keys than they said; then the sum is
             lost.
         """
-        self.recovered = recovered
-        column, left = self.params.columns[self.index], dict[int, Mapping[int, bytes]]()
+        column, opened = self.params.columns[self.index], dict[int, Mapping[int, bytes]]()
+        left = dict[int, Mapping[int, bytes]]()
         for lost, recovery in recovered.recovery.items():
-            peers = np.flatnonzero(self.devices.graph.linked_with(lost, linked) & self.contributed)
-            keys = receipts.revealed(lost, column, recovery, peers)
-            if keys is None:
+            peers = self.devices.graph.linked_with(lost, linked) & self.members
+            peers[lost] = False
+            opened[lost] = receipts.revealed(lost, column, recovery, np.flatnonzero(peers))
+            needed = np.flatnonzero(peers & self.contributed).tolist()
+            if not opened[lost].keys() >= set(needed):
                 return {lost: Fault.BAD_COMMITMENT}
-            left[lost] = keys
+            left[lost] = {peer: opened[lost][peer] for peer in needed}
+        self.recovered = replace(recovered, opened=opened)
         summed = self.total, recovered.seeds.values(), left, self.context
         self.blinding += remove_masks(*summed, add_masks, verified=self.spec.verified)
         return {}

@@ -53,10 +53,12 @@ class Recovered:
     Attributes:
         seeds: Self-mask seeds of the survivors, by roster position.
         recovery: Recovery keys of the devices that dropped out, by roster position.
+        opened: What these had deposited, keys of their links by the other end's position.
     """
 
     seeds: Mapping[int, bytes] = field(repr=False)
     recovery: Mapping[int, bytes] = field(repr=False)
+    opened: Mapping[int, Mapping[int, bytes]] = field(repr=False, default_factory=dict)
 
 
 class SlotSecrets:

@@ -71,14 +71,14 @@ class DeviceSeed:
         device: its id.
         tag: the session's tag, 16 bytes.
         seed: see `sources_of`; 32 bytes.
-        identity: of its identity key, 32 bytes; b"" where sessions are not signed.
+        identity: of its identity key, 32 bytes.
     """
 
     round: int
     device: int
     tag: bytes
     seed: bytes = field(repr=False)
-    identity: bytes = field(repr=False, default=b"")
+    identity: bytes = field(repr=False)
 
 
 def sources_of(seed: bytes) -> tuple[Randomness, Randomness]:
@@ -210,6 +210,6 @@ def _row_of(path: Path, link: Link) -> DeviceTruth | DeviceSeed:
             return DeviceTruth(number, device, level, loss, weight, bool(passed), update)
     elif link.table == "seeds":
         sizes = [len(one) for one in link.fields[2:]]
-        if sizes in ([TAG_SIZE, SEED_SIZE, size] for size in (0, SEED_SIZE)):
+        if sizes == [TAG_SIZE, SEED_SIZE, SEED_SIZE]:
             return DeviceSeed(*link.fields)
     raise ChainError(path, link.number, Damage.MALFORMED, "it is no row of a truth")

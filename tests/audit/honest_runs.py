@@ -124,7 +124,6 @@ def play_honestly(
         changes: Of the settings, by section.
     """
     config, seeds = config_of(**changes), Seeds(seed)
-    signed = config.privacy.sessions_are_signed
     transcript, truth = folder / "record.sqlite", folder / "truth.sqlite"
     state = TrainingState(np.linspace(-1, 1, length).astype(np.float32))
     reports, rounds_told = [], []
@@ -134,7 +133,7 @@ def play_honestly(
         stack.callback(truths.close)
         strategy = build(config)
         secure = build_rounds(config, writer)
-        losing = dropouts or seeded_dropouts(seeds, dropout, signed=signed)
+        losing = dropouts or seeded_dropouts(seeds, dropout)
         for number in range(1, rounds + 1):
             batch = number % batches * config.federation.cohort_size
             ids = [3 * (batch + i) + 1 for i in range(config.federation.cohort_size)]
@@ -168,7 +167,7 @@ class _Tape(NoObserver):
 def messages_of(*, rounds=1, dropout=0.0, seed=1, length=40, build=build_strategy, **changes):
     """The messages of a run, in order: whether the server sent it, the device, and the bytes."""
     config, seeds, tape = config_of(**changes), Seeds(seed), _Tape()
-    dropouts = seeded_dropouts(seeds, dropout, signed=config.privacy.sessions_are_signed)
+    dropouts = seeded_dropouts(seeds, dropout)
     strategy, secure = build(config), build_rounds(config, tape)
     state = TrainingState(np.linspace(-1, 1, length).astype(np.float32))
     for number in range(1, rounds + 1):

@@ -49,7 +49,7 @@ def test_with_noise_no_word_counts_the_devices_that_passed(noise, rules):
 
 @functools.cache
 def played():
-    """A session that is not signed, of which nobody can check the search."""
+    """A session that withstands a curious server, of which nobody can check the search."""
     view = RoundView(1)
     for number, (sent, peer, data) in enumerate(messages_of(length=5), start=1):
         digest = sha256(data).digest()
@@ -71,4 +71,4 @@ def test_what_devices_have_to_believe_of_a_lying_server_is_named(changes, rules)
     active = replace(policy_of(config_of()), adversary=Adversary.ACTIVE)
     found = list(floors._below_policy(played(), replace(active, **changes)))
     assert [one.rule for one in found] == rules
-    assert all("not signed" in one.detail or "not verified" in one.detail for one in found)
+    assert all("threshold" in one.detail or "not verified" in one.detail for one in found)

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce
 from deltafl.secagg import Adversary, DecodeError, Stage, Step, Vanish
-from deltafl.sim.cohort.dropouts import stages_of_session
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.cohort.work import device_objects
@@ -36,7 +35,6 @@ BY_MM = {"max_mm_pivots_per_device": 10}  # a small cohort accepts so many pivot
 STEEP = {"quantile": {"method": "mm", "max_queries": 3}, "policy": BY_MM}
 BRACKETED = {"quantile": {"max_queries": 5}}
 HISTOGRAM = {"quantile": {"method": "histogram", "max_queries": 0}, "policy": {"max_pivots": 320}}
-SIGNED = {"privacy": {"signed": True}}
 ACTIVE = {"privacy": {"adversary": "active"}, "build": build_verified}
 FIRST_WHOLE = {
     "quantile": {"method": "mm", "max_queries": 4, "min_cohort": 4},
@@ -62,17 +60,15 @@ RUNS = {
     "steep": STEEP,
     "steep, active": STEEP | ACTIVE,
     "steep, first whole, active": FIRST_WHOLE | ACTIVE | {"rounds": 4, "dropout": 0.1},
-    "steep, first whole, signed": FIRST_WHOLE | SIGNED | {"rounds": 6, "dropout": 0.2},
+    "steep, first whole": FIRST_WHOLE | {"rounds": 6, "dropout": 0.2},
     "steep, many, active": STEEP | ACTIVE | {"federation": {"cohort_size": 26}, "rounds": 1},
     "bracketed": BRACKETED,
-    "bracketed, signed": BRACKETED | SIGNED,
     "bracketed, sparse": BRACKETED | SPARSE | {"dropout": 0.05},
     "histogram": HISTOGRAM,
     "histogram, active": HISTOGRAM | ACTIVE,
     "bracketed, proved": proved(BRACKETED) | {"dropout": 0.1},
     "histogram, proved": proved(HISTOGRAM) | {"dropout": 0.1},
     "averaging": AVERAGING | {"dropout": 0.35, "rounds": 4},
-    "averaging, signed": AVERAGING | SIGNED | {"dropout": 0.35, "rounds": 4},
     "averaging, sparse": AVERAGING | SPARSE | {"dropout": 0.05, "rounds": 3},
     "hiding": HIDING | {"dropout": 0.1, "rounds": 3},
     "noisy": {
@@ -82,7 +78,7 @@ RUNS = {
 }
 LONG = {
     "steep, first whole, active",
-    "steep, first whole, signed",
+    "steep, first whole",
     "steep, many, active",
     "bracketed, proved",
     "histogram, proved",
@@ -156,13 +152,13 @@ def test_devices_were_lost_at_every_stage_and_rounds_given_up(played):
     assert {"exact", "last device", "shrank", "too few"} <= ended
 
 
-@pytest.mark.parametrize(("signed", "late"), [(False, False), (True, True)])
-def test_a_device_may_vanish_at_any_step_late_or_not(tmp_path, signed, late):
+@pytest.mark.parametrize("late", [False, True])
+def test_a_device_may_vanish_at_any_step_late_or_not(tmp_path, late):
     """One device and one step in every round; of the slots, the first, a middle and the last."""
     num_slots = len(config_of_slots())
     steps = [
         Step(stage, slot)
-        for stage in stages_of_session(signed=signed)
+        for stage in Stage
         for slot in ((0, 1, num_slots - 1) if stage >= Stage.MASK else (0,))
     ]
 
@@ -170,12 +166,12 @@ def test_a_device_may_vanish_at_any_step_late_or_not(tmp_path, signed, late):
         del num_slots
         return {device_ids[3 + round_index % 2]: Vanish(steps[round_index], late=late)}
 
-    privacy = {"privacy": {"signed": signed}, "federation": {"cohort_size": 6}}
+    few = {"federation": {"cohort_size": 6}}
     run = play_honestly(
-        tmp_path, rounds=len(steps), dropouts=one_by_one, batches=2, length=8, **privacy
+        tmp_path, rounds=len(steps), dropouts=one_by_one, batches=2, length=8, **few
     )
     assert sum(run.lost_at.values()) >= len(steps) - 2  # a search may end before the middle slot
-    report = audit(run.transcript, replace(limits(**privacy), truth=run.truth))
+    report = audit(run.transcript, replace(limits(**few), truth=run.truth))
     assert serious(report) == []
     assert report.sums_replayed == report.sums_released > len(steps)
     assert bool([f for f in report.findings if f.rule == "input.late"]) == late
@@ -192,10 +188,10 @@ def config_of_slots():
     st.integers(0, 10**6),
     st.sampled_from([0.0, 0.1, 0.3, 0.5]),
     st.sampled_from([STEEP, BRACKETED, HISTOGRAM]),
-    st.sampled_from([{}, SIGNED, ACTIVE]),
+    st.sampled_from([{}, ACTIVE]),
 )
-def test_no_drop_outs_look_like_an_attack(tmp_path_factory, seed, dropout, method, signed):
-    changes = method | signed
+def test_no_drop_outs_look_like_an_attack(tmp_path_factory, seed, dropout, method, active):
+    changes = method | active
     folder = tmp_path_factory.mktemp("run")
     run = play_honestly(
         folder, rounds=2, dropout=dropout, seed=seed, batches=2, length=5, **changes
@@ -258,18 +254,16 @@ def resume(run, *, rounds, **changes):
         record.keep()
 
 
-@pytest.mark.parametrize("changes", [{}, SIGNED], ids=["unsigned", "signed"])
-def test_a_resumed_run_is_low_at_most(tmp_path, changes):
-    """Simulated devices of a signed run have other identities then: LOW, and once for each."""
-    changes = changes | {"federation": {"cohort_size": 6}}
+def test_a_resumed_run_is_low_at_most(tmp_path):
+    """Simulated devices have other identities then: LOW, and once for each."""
+    changes = {"federation": {"cohort_size": 6}}
     run = play_honestly(tmp_path, rounds=1, finish=False, **changes)
     resume(run, rounds=2, **changes)
     report = audit(run.transcript, limits())
     assert serious(report) == []
     assert report.rounds == 3
     changed = [f for f in report.findings if f.rule == "keys.identity-changed"]
-    expected = 6 if "privacy" in changes else 0
-    assert [f.severity for f in changed] == [Severity.LOW] * expected
+    assert [f.severity for f in changed] == [Severity.LOW] * 6
     assert {f.evidence[0].round for f in changed} <= {2}
 
 

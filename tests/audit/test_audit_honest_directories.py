@@ -48,8 +48,8 @@ RUNS = {
         "federation": {"rounds": 2},
     },
     "clipped": {"federation": {"algorithm": "private-fedavg"}, "strategy": CLIPPED},
-    "signed, some lost": {
-        "privacy": {"signed": True, "expected_dropout": 0.2, "colluding": 0.0},
+    "some lost": {
+        "privacy": {"expected_dropout": 0.2, "colluding": 0.0},
         "faults": {"dropout": 0.15},
     },
     "levels": {
@@ -100,10 +100,8 @@ RUNS = {
     },
     "afresh": {"quantile": {"warm_start": False}},
     "lost rounds": {"faults": {"dropout": 0.5}, "federation": {"rounds": 6, "cohort_size": 10}},
-    "signed": {"privacy": {"signed": True}},
-    "signed, sparse": {
+    "sparse, forty": {
         "privacy": {
-            "signed": True,
             "graph": "sparse",
             "min_cohort": 10,
             "expected_dropout": 0.05,

@@ -20,7 +20,7 @@ from deltafl.protocol.radius import Clipped
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.identity import IdentityKey
 from deltafl.secagg.keys import PublicKey
-from deltafl.secagg.messages import Credential, ShareKind, ShareReceipt, UnmaskShares
+from deltafl.secagg.messages import Credential, ShareKind, UnmaskShares
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit import invariants, over_sessions
 from deltafl.sim.inspect.audit.check import RoundOver
@@ -281,7 +281,7 @@ def test_an_interruption_is_handed_on():
     ("role", "field", "same"),
     [
         ("identity", "credential", lambda own: own),
-        ("sealing key", "sealing_key", lambda own: PublicKey(of_edwards(own.identity))),
+        ("X25519 key", "key", lambda own: bytes(1184) + of_edwards(own.identity)),
     ],
 )
 def test_devices_with_one_secret_are_named(session, role, field, same):
@@ -299,7 +299,7 @@ NO_IDENTITY = Credential(IdentityKey(bytes(32)), bytes(64))
 
 def flipped(key):
     """With another of the bit that nobody reads."""
-    return PublicKey(key[:31] + bytes([key[31] ^ 128]))
+    return PublicKey(key[:-1] + bytes([key[-1] ^ 128]))
 
 
 def with_keys(session, change):
@@ -312,8 +312,8 @@ def with_keys(session, change):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda m: replace(m, mask_keys=(PublicKey(bytes(32)),)),
-        lambda m: replace(m, sealing_key=flipped(m.sealing_key)),
+        lambda m: replace(m, key=m.key[:-32] + bytes(32)),
+        lambda m: replace(m, key=flipped(m.key)),
         lambda m: replace(m, credential=NO_IDENTITY),
     ],
     ids=["low order", "a bit that is ignored", "no identity"],
@@ -363,8 +363,30 @@ def hear(round_, kind, slot=None, message=None):
     return list(check.on_message(seen, view))
 
 
-def test_a_complaint_names_whose_box_was_refused(round_, session):
+def receipt_of(session, device, change):
+    """Put another receipt in the place of a device's."""
+    seen = session.first(Kind.RECEIPT)[device]
+    links = change(dict(seen.content.message.links))
+    content = replace(seen.content, message=replace(seen.content.message, links=links))
+    session._first[Kind.RECEIPT, None][device] = replace(seen, content=content)
+
+
+def test_a_missing_link_names_whose_box_was_not_read(session):
     first, second, *_ = session.ids
-    assert hear(round_, Kind.RECEIPT, message=ShareReceipt(())) == []
-    (found,) = hear(round_, Kind.RECEIPT, message=ShareReceipt((1,)))
-    assert f"device {first} refused 1 boxes, of devices {second}" in found.detail
+    assert list(invariants.missing_links(session)) == []
+    receipt_of(session, first, lambda links: {p: links[p] for p in links if p != 1})
+    (found,) = invariants.missing_links(session)
+    assert found.detail.startswith(f"device {first} could not read the boxes of 1 devices")
+    assert str(second) in found.detail
+
+
+def test_ends_of_a_link_that_disagree_are_named_and_tags_may_differ(session):
+    first, second, *_ = session.ids
+    receipt_of(session, first, lambda links: links | {1: bytes(16) + links[1][16:]})
+    assert list(invariants.missing_links(session)) == []
+    receipt_of(session, first, lambda links: links | {1: links[1][:16] + bytes(8)})
+    found = [one.detail for one in invariants.missing_links(session)]
+    assert [
+        f"device {one} has other keys" in said
+        for one, said in zip((first, second), found, strict=True)
+    ] == [True, True]

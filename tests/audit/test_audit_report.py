@@ -23,7 +23,7 @@ from deltafl.sim.record.transcript import Message, Sum, TranscriptWriter, read_t
 
 COHORT = 7
 LISTED = 200  # findings of one rule
-SETTINGS = {"federation": {"cohort_size": COHORT}, "privacy": {"signed": True}}
+SETTINGS = {"federation": {"cohort_size": COHORT}}
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from honest_runs import messages_of, play_honestly
 
-from deltafl.secagg.keys import PublicKey
+from deltafl.secagg import keys, links
 from deltafl.secagg.messages import AdvertiseKeys, MaskedInput, UnmaskRequest, UnmaskShares
+from deltafl.sim.inspect.audit import plain
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.checks.independent import Independent
 from deltafl.sim.inspect.audit.options import Options
@@ -20,9 +21,9 @@ from deltafl.sim.record.transcript import Message, sum_sha256
 
 @pytest.fixture(scope="module")
 def passed():
-    """The messages of an honest signed round, and their session's parameters."""
+    """The messages of an honest round, and their session's parameters."""
     view, every = RoundView(1), []
-    settings = {"federation": {"cohort_size": 5, "theta": 1}, "privacy": {"signed": True}}
+    settings = {"federation": {"cohort_size": 5, "theta": 1}}
     for number, (sent, peer, data) in enumerate(messages_of(length=5, **settings), start=1):
         record = Message(number, 1, sent, peer, len(data), sha256(data).digest(), data)
         every.append(view.add(record))
@@ -113,17 +114,46 @@ def test_another_graph_is_named(passed):
 def test_whatever_came_it_does_not_fail(passed, change):
     opinion, _, total = heard(passed, change)
     assert total is None or len(total) > 5
-    assert list(opinion.inputs(0)) == []
+    assert list(opinion.inputs(0)) == list(opinion.told()) == []
 
 
-def test_with_a_key_of_low_order_no_sum_is_computed(passed):
-    assert heard(passed, of(AdvertiseKeys, sealing_key=lambda _: PublicKey(bytes(32))))[2] is None
+SECRET, INFO = b"of a device".ljust(32), b"what it is bound to"
+
+
+def test_boxes_are_opened_by_x_wing_and_hpke_from_their_parts():
+    box = keys.seal(b"a half", keys.recipient(SECRET).public, INFO)
+    assert plain.public_key(SECRET) == keys.recipient(SECRET).public
+    assert plain.opened(SECRET, box, INFO) == b"a half"
+    low_order = box[:1088] + bytes(32) + box[1120:]
+    for other in (box[:-1] + bytes([box[-1] ^ 1]), bytes([box[0] ^ 1]) + box[1:], low_order):
+        assert plain.opened(SECRET, other, INFO) is None
+    assert plain.opened(SECRET, box, b"something else") is None
+    assert plain.opened(bytes(32), box, INFO) is None
+
+
+def test_a_link_is_that_of_the_devices():
+    low, high = (
+        links.End(place, bytes([place]) * 32, bytes(9), bytes([7, place]) * 16, bytes([place]) * 32)
+        for place in (3, 5)
+    )
+    link = links.link(bytes(32), low, high, 2)
+    ends, halves, boxes = (
+        [end[:3] for end in (low, high)],
+        [low.half, high.half],
+        [low.box, high.box],
+    )
+    secret = plain.link_secret(bytes(32), ends, halves, boxes)
+    assert link.tags == (plain.link_tag(secret, 3), plain.link_tag(secret, 5))
+    assert link.keys == (plain.link_key(secret, 0), plain.link_key(secret, 1))
+    assert plain.key_digest(link.keys[0]) == links.key_digest(link.keys[0])
+    hidden = links.hide(SECRET, 3, 5, link.keys[0])
+    assert plain.hidden(SECRET, 3, 5, hidden) == link.keys[0]
+    assert plain.hidden(SECRET, 5, 3, hidden) != link.keys[0]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"privacy": {"signed": True}}], ids=["curious", "signed"])
-def test_every_sum_of_an_honest_run_with_drop_outs_is_computed(tmp_path, changes):
-    run = play_honestly(tmp_path, rounds=2, dropout=0.2, batches=2, length=5, **changes)
+def test_every_sum_of_an_honest_run_with_drop_outs_is_computed(tmp_path):
+    run = play_honestly(tmp_path, rounds=2, dropout=0.2, batches=2, length=5)
     report = audit(run.transcript, Options(truth=run.truth, independent=True))
     assert sum(run.lost_at.values()) > 0
     assert [f.detail for f in report.findings if f.rule == "independent.differs"] == []

@@ -22,7 +22,6 @@ SETTINGS = {
     "federation": {"cohort_size": len(COHORT)},
     "quantile": {"method": "mm", "max_queries": UPDATE_SLOT},
     "policy": {"max_mm_pivots_per_device": 1},
-    "privacy": {"signed": True},
 }
 QUICK = {"federation": {"cohort_size": len(COHORT), "theta": 1}}
 

@@ -2,10 +2,12 @@
 
 A simulation writes the seed of all that a device draws, its losses, its weight and its update to
 the file of truth. With them the real device must send what the record says that it sent. What it
-sends otherwise is a departure, of a rule that follows from what is different.
+sends otherwise is a departure, of a rule that follows from what is different. Nobody can seal a box
+again, as what is encapsulated is drawn by a library. So a box of the record takes the place of one
+that holds the same for the same device, by the secret key that follows from that device's seed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,11 +15,13 @@ from typing import Final
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import DecodeError, SessionParams
+from deltafl.secagg import DecodeError, SessionParams, keys
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import EncodingError, LedgerError, PeerError, UsageError
+from deltafl.secagg.keys import PublicKey, Recipient
+from deltafl.secagg.messages import ShareKeys
 from deltafl.sim.inspect.audit.server_replay import different
-from deltafl.sim.record.truth import DeviceTruth
+from deltafl.sim.record.truth import DeviceTruth, sources_of
 
 
 class _Lenient(RoundPolicy):
@@ -43,12 +47,11 @@ _OTHER_SHARES: Final = "shares.other", "gave other shares than it was asked for,
 _DIFFERENT: Final = {
     "type": ("messages.unasked", "sent {said} where {due} was due"),
     "slot": ("messages.unasked", "answered about slot {said}, where {due} was due"),
-    "sealing_key": ("secrets.other", "has another key than that of the secret that it drew"),
-    "mask_keys": ("secrets.other", "has other keys than those of the secrets that it drew"),
-    "credential": ("keys.unsworn", "signed its keys otherwise than its identity does"),
-    "commitments": ("commitments.other", "committed to other seeds than it drew"),
-    "boxes": ("boxes.other", "sealed other boxes than those of its shares"),
-    "refused": ("boxes.refused", "complained of other boxes than those that do not open"),
+    "key": ("secrets.other", "has another key than that of the secret that it drew"),
+    "credential": ("keys.unsworn", "signed its key otherwise than its identity does"),
+    "commitments": ("commitments.other", "committed to other secrets than it drew"),
+    "boxes": ("boxes.other", "sealed something else than halves of links and its shares"),
+    "links": ("links.other", "said of its links what does not follow from its boxes"),
     "packed": ("masks.other", "sent another vector than its contribution under its masks"),
     "committed": ("commitments.other", "committed to another answer than its own"),
     "proof": ("proof.predictable", "proved its answer by other numbers than it drew"),
@@ -61,14 +64,50 @@ class _Untrue(Exception):
     """What the truth lacks, or says otherwise than the device decides: rule and detail."""
 
 
+class ReplayedBoxes:
+    """The boxes of a session, as far as its devices are played again.
+
+    Args:
+        seeds: Of its devices.
+    """
+
+    def __init__(self, seeds: Iterable[bytes]) -> None:
+        owners = (keys.generate(sources_of(seed)[0]) for seed in seeds)
+        self._owners = {own.public: own for own in owners}
+        self._recorded: Iterator[bytes] = iter(())
+        self._opened: dict[bytes, tuple[PublicKey, bytes, bytes]] = {}
+
+    def expect(self, boxes: Iterable[bytes]) -> None:
+        """Take the boxes that a device has sent, in the order in which it seals them."""
+        self._recorded = iter(boxes)
+
+    def seal(self, content: bytes, public: PublicKey, info: bytes) -> bytes:
+        """The box of the record that holds this, or one that the record has not."""
+        box, owner = next(self._recorded, b""), self._owners.get(public)
+        if box and owner is None:  # nobody can tell what is in it
+            return box
+        if owner is None or owner.open(box, info) != content:
+            return keys.seal(content, public, info)
+        self._opened[box] = public, info, content
+        return box
+
+    def open(self, own: Recipient, box: bytes, info: bytes) -> bytes | None:
+        """`Recipient.open`."""
+        public, bound_to, content = self._opened.pop(box, (b"", b"", b""))
+        return content if (public, bound_to) == (own.public, info) else own.open(box, info)
+
+
 @dataclass(slots=True, eq=False)
 class DeviceReplay:
     """A device of a session, and what it has made of what it was sent.
+
+    What it is sent waits until the record says what it has sent next, or that the round is over.
 
     Attributes:
         client: The device; nothing was sent to it.
         params: The session's.
         inputs: Its values by conformity level.
+        boxes: Those of its session, in which it seals and opens.
         has_refused: Whether it was sent what it refuses.
         lost_track: Whether the rest of its answers is passed over.
     """
@@ -76,13 +115,29 @@ class DeviceReplay:
     client: RoundClient
     params: SessionParams
     inputs: Mapping[int, DeviceTruth]
+    boxes: ReplayedBoxes
     has_refused: bool = False
     lost_track: bool = False
+    _waiting: list[bytes] = field(default_factory=list)
     _due: list[bytes] = field(default_factory=list)
     _ended: tuple[str, str] = _UNASKED
 
     def take(self, data: bytes) -> None:
-        """Answer what it was sent; the answer is due from now on, unless none can be known."""
+        """Take what it was sent."""
+        self._waiting.append(data)
+
+    def answer(self, boxes: Iterable[bytes] = ()) -> None:
+        """Answer all that it was sent; the answers are due from now on, unless none can be known.
+
+        Args:
+            boxes: Those that it has sent, in the order in which it seals them.
+        """
+        self.boxes.expect(boxes)
+        for data in self._waiting:
+            self._answer(data)
+        self._waiting.clear()
+
+    def _answer(self, data: bytes) -> None:
         if self.lost_track or self._ended is not _UNASKED:
             return
         try:
@@ -116,6 +171,11 @@ class DeviceReplay:
 
     def compare(self, data: bytes) -> Iterable[tuple[str, str]]:
         """Compare what it sent with what is due: the rules that are broken, and how."""
+        boxes = dict[int, bytes]()
+        with suppress(DecodeError):
+            message = session_wire.decode(data, self.params)
+            boxes = dict(message.boxes) if isinstance(message, ShareKeys) else boxes
+        self.answer(boxes.values())
         expected = self._due.pop(0) if self._due else None
         if self.lost_track or expected == data:
             return ()

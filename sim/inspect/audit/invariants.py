@@ -19,12 +19,12 @@ from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ring
 from deltafl.secagg.errors import EncodingError
+from deltafl.secagg.links import TAG_SIZE
 from deltafl.secagg.messages import (
     OpenSlot,
     RosterMessage,
     ShareDelivery,
     ShareKind,
-    ShareReceipt,
     SumOpening,
     UnmaskRequest,
     UnmaskShares,
@@ -84,11 +84,17 @@ def exchanged_boxes(s: Session, message: ShareDelivery, one: Seen) -> Iterator[B
     return _as_sent(s, one, "box", digests(message.boxes), sealed)
 
 
-def strange_signers(s: Session, message: OpenSlot | UnmaskRequest, one: Seen) -> Iterator[Breach]:
+def exchanged_tags(s: Session, message: OpenSlot, one: Seen) -> Iterator[Breach]:
+    """Tags that did not arrive as they were sent."""
+    own = s.positions.get(one.peer, -1)
+    said = (s.said(device, Kind.RECEIPT) for device in s.at(message.tags))
+    sent = (getattr(every, "links", {}).get(own, b"")[:TAG_SIZE] for every in said)
+    return _as_sent(s, one, "tag", message.tags, sent)
+
+
+def strange_signers(s: Session, message: UnmaskRequest, one: Seen) -> Iterator[Breach]:
     """A list for which too few devices speak, or others than those that it is made of."""
-    slot, members, shown = message.slot, one.content.members, message.signatures
-    if not s.params.signed or members is None or _is_agreed(s, message):
-        return
+    slot, members, shown = message.slot, message.survivors, message.signatures
     listed = [p for p in shown if p < len(members) and members[p]]
     signers = zip(s.at(listed), listed, strict=True)
     signed = ((s.said(device, Kind.SIGNATURE, slot), shown[p]) for device, p in signers)
@@ -97,14 +103,6 @@ def strange_signers(s: Session, message: OpenSlot | UnmaskRequest, one: Seen) ->
         detail = f"device {one.peer} was shown {len(shown)} signatures of the list of slot {slot}, "
         detail += f"of which {good} came from devices of that list; {s.params.threshold} must"
         yield Breach(detail, [one.place])
-
-
-def _is_agreed(s: Session, message: OpenSlot | UnmaskRequest) -> bool:
-    """Whether a slot is opened over a list that needs no signatures, or none any more."""
-    *earlier, own = s.params.slots[: message.slot + 1]
-    lists = [Kind.SLOT if spec.whole else Kind.REQUEST for spec in earlier]
-    was_listed = any(s.of(kind, slot) for slot, kind in enumerate(lists))
-    return isinstance(message, OpenSlot) and (was_listed or not own.whole)
 
 
 def false_proof(s: Session, proof: SumOpening, one: Seen) -> Iterator[Breach]:
@@ -133,18 +131,10 @@ def unfitting_shares(s: Session, message: UnmaskShares, one: Seen) -> Iterator[B
     members = s.members(message.slot)
     if survivors is None or members is None or len(survivors) != len(members):
         return
-    positions, kinds = message.positions, np.where(survivors, ShareKind.SEED, ShareKind.KEY)
+    positions, kinds = message.positions, np.where(survivors, ShareKind.SEED, ShareKind.RECOVERY)
     fits = (positions < len(members)).all() and members[positions].all()
     if not fits or (kinds[positions] != message.kinds).any():
         yield Breach(f"device {one.peer} gave shares that it was not asked for", [one.place])
-
-
-def complaint(s: Session, message: ShareReceipt, one: Seen) -> Iterator[Breach]:
-    """Boxes that a device refused."""
-    if message.refused:
-        some = ", ".join(map(str, s.at(message.refused[:_SHOWN])))
-        detail = f"device {one.peer} refused {len(message.refused)} boxes, of devices {some}"
-        yield Breach(detail, [one.place])
 
 
 # What is looked at when the round is over.
@@ -186,6 +176,29 @@ def answers(s: Session) -> Iterator[Breach]:
             if one.record.sha256 != first[one.peer].record.sha256:
                 severity = Severity.HIGH if kind is Kind.MASKED else None
                 yield Breach(f"{said} in two ways", [one.place], severity)
+
+
+def missing_links(s: Session) -> Iterator[Breach]:
+    """Boxes that came and that a device could not read, and links of which two ends disagree."""
+    receipts = s.first(Kind.RECEIPT)
+    said = {d: getattr(one.content.message, "links", {}) for d, one in receipts.items()}
+    for device, seen in receipts.items():
+        told, boxes = s.first(Kind.DELIVERY).get(device), s.said(device, Kind.SHARE_KEYS)
+        own, members = s.positions.get(device), None if told is None else told.content.members
+        if own is None or members is None or len(members) != len(s.ids):
+            continue
+        near = [p for p in getattr(boxes, "boxes", ()) if p < len(members) and members[p]]
+        unread = s.at(p for p in near if p not in said[device])
+        apart = [
+            peer
+            for peer, link in zip(s.at(said[device]), said[device].values(), strict=True)
+            if said.get(peer, {}).get(own, link)[TAG_SIZE:] != link[TAG_SIZE:]
+        ]
+        for what, peers in (("could not read the boxes", unread), ("has other keys", apart)):
+            if peers:
+                some = ", ".join(map(str, peers[:_SHOWN]))
+                detail = f"device {device} {what} of {len(peers)} devices, such as {some}"
+                yield Breach(detail, [seen.place])
 
 
 def roster_of_the_invited(s: Session) -> Iterator[Breach]:
@@ -375,10 +388,10 @@ _Arriving = Callable[[Session, Any, Seen], Iterator[Breach]]
 ARRIVING: Final[tuple[tuple[str, str, Any, _Arriving], ...]] = (
     ("9.9, 10.4", "spec.relayed", RosterMessage, exchanged_keys),
     ("10.5", "spec.relayed", ShareDelivery, exchanged_boxes),
-    ("10.8", "spec.relayed", OpenSlot | UnmaskRequest, strange_signers),
+    ("10.7", "spec.relayed", OpenSlot, exchanged_tags),
+    ("10.8", "spec.relayed", UnmaskRequest, strange_signers),
     ("10.8", "spec.relayed", SumOpening, false_proof),
     ("9.9, 10.9", "spec.answers", UnmaskShares, unfitting_shares),
-    ("10.6", "boxes.complaint", ShareReceipt, complaint),
 )
 """As `INVARIANTS`, with the messages that are looked at when they come."""
 
@@ -389,6 +402,7 @@ INVARIANTS: Final[tuple[tuple[str, str, Callable[[Session], Iterator[Breach]]], 
     ("10.4", "spec.membership", roster_of_the_invited),
     ("9.4, 9.10", "spec.membership", lists_shrink),
     ("3.2, 10.8, 10.10", "spec.membership", sums_over_the_listed),
+    ("9.6, 10.6", "links.missing", missing_links),
     ("10.12", "input.late", late_vectors),
     ("8.6, 9.9", "shares.both-kinds", both_kinds),
     ("12.4, 12.9", "spec.questions", questions_follow),

@@ -13,12 +13,13 @@ from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.radius import Clipped
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import keys, pedersen
+from deltafl.secagg import pedersen
 from deltafl.secagg.params import SessionParams
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.invariants import Breach
 from deltafl.sim.inspect.audit.public_keys import (
+    coordinate,
     is_in_group,
     is_multiple_of_base,
     of_edwards,
@@ -44,6 +45,8 @@ _OF_SIZE: Final = {
 }
 """What follows from the number of devices."""
 _IDENTITY: Final = "identity"
+_LATTICE: Final = "ML-KEM key"
+_CURVE_SIZE: Final = 32  # of an X25519 key, which ends a device's key
 _KEY_BYTES: Final = 8
 """So much of a key is compared: two share it by chance with a probability of 2^-64."""
 
@@ -143,7 +146,7 @@ class Past:
         """Keys and commitments that are no multiples of the base point, or not encoded as one."""
         for device, role, public, place in _public_keys(s):
             is_one = is_in_group if role == _IDENTITY else is_multiple_of_base
-            if not is_one(public):
+            if role != _LATTICE and not is_one(public):
                 yield Breach(f"the {role} of device {device}: {public!r}", [place])
         for slot in s.slots:
             for device, seen in s.first(Kind.MASKED, slot).items():
@@ -156,9 +159,11 @@ class Past:
     def used_once(self, s: Session) -> Iterator[Breach]:
         """Keys that came before, identities of others, and secrets in several roles."""
         for device, role, public, place in _public_keys(s):
-            own, forms = (device, role, place), [keys.canonical(public)[:_KEY_BYTES]]
+            own, forms = (device, role, place), [public[:_KEY_BYTES]]
             if role == _IDENTITY:  # which is no key, but its secret may be one's
                 forms.insert(0, of_edwards(public)[:_KEY_BYTES])
+            elif role != _LATTICE:  # of which another encoding may have been there
+                forms = [coordinate(public).to_bytes(_CURVE_SIZE, "little")[:_KEY_BYTES]]
             before = next((self._keys[form] for form in forms if form in self._keys), own)
             if before is not own and (role != _IDENTITY or before[:2] != own[:2]):
                 detail = f"the {role} of device {device} was the {before[1]} of device {before[0]}"
@@ -182,11 +187,9 @@ class Past:
 def _public_keys(s: Session) -> Iterator[tuple[int, str, bytes, Evidence]]:
     """All keys that were advertised, and identities, with their devices, roles and places."""
     for device, message, place in s.advertised():
-        yield device, "sealing key", message.sealing_key, place
-        for public in message.mask_keys:
-            yield device, "mask key", public, place
-        if message.credential is not None:
-            yield device, _IDENTITY, bytes(message.credential.identity), place
+        yield device, _LATTICE, message.key[:-_CURVE_SIZE], place
+        yield device, "X25519 key", message.key[-_CURVE_SIZE:], place
+        yield device, _IDENTITY, bytes(message.credential.identity), place
 
 
 def _found_thresholds(s: Session) -> Iterator[Fraction]:

@@ -2,23 +2,31 @@
 
 The second opinion of an audit and the test vectors are computed with it. Sessions' parameters are
 dictionaries with the names of docs/spec.md, section 3; sets of devices are lists of booleans.
-Where `secagg` uses OpenSSL for agreements, this uses libsodium.
+Where `secagg` has boxes opened by a library, this puts X-Wing and HPKE together from their parts:
+ML-KEM of OpenSSL, X25519 of libsodium.
 """
 
 import hmac
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from hashlib import sha256
+from hashlib import sha3_256, sha256, shake_256
 from typing import Any, Final
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from nacl.bindings import crypto_scalarmult, crypto_scalarmult_base
 
-PREFIX: Final = b"deltafl/secagg/v3/"
+PREFIX: Final = b"deltafl/secagg/v4/"
 ROUND_PREFIX: Final = b"deltafl/protocol/v3/"
 PRIME: Final = 2**31 - 1
 LIMBS: Final = 9
+HALF: Final = 32
+TAG: Final = 16
+_KEM: Final = 1088  # bytes that ML-KEM encapsulates
+_SUITE: Final = b"HPKE" + struct.pack(">3H", 0x647A, 1, 3)
 
 Params = Mapping[str, Any]
 
@@ -44,7 +52,12 @@ def extract(material: bytes, salt: bytes) -> bytes:
 
 def hkdf(material: bytes, salt: bytes, info: bytes) -> bytes:
     """HKDF-SHA256, 32 bytes (2.2)."""
-    return hmac.digest(extract(material, salt), info + b"\x01", "sha256")
+    return expand(extract(material, salt), info)
+
+
+def expand(secret: bytes, info: bytes) -> bytes:
+    """The second half of HKDF-SHA256, 32 bytes (2.2)."""
+    return hmac.digest(secret, info + b"\x01", "sha256")
 
 
 def stream(key: bytes, size: int) -> bytes:
@@ -52,14 +65,49 @@ def stream(key: bytes, size: int) -> bytes:
     return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(size))
 
 
+# Boxes: X-Wing and HPKE.
+
+
+@lru_cache(maxsize=1 << 10)
+def key_pair(secret: bytes) -> tuple[MLKEM768PrivateKey, bytes]:
+    """The ML-KEM-768 and X25519 secrets of an X-Wing secret of 32 bytes (2.3)."""
+    expanded = shake_256(secret).digest(96)
+    return MLKEM768PrivateKey.from_seed_bytes(expanded[:64]), expanded[64:]
+
+
 def public_key(secret: bytes) -> bytes:
-    """The X25519 key of a secret of 32 bytes (2.3)."""
-    return crypto_scalarmult_base(secret)
+    """The public key of an X-Wing secret, 1,216 bytes (2.3)."""
+    lattice, curve = key_pair(secret)
+    return lattice.public_key().public_bytes_raw() + crypto_scalarmult_base(curve)
 
 
-def agree(secret: bytes, public: bytes) -> bytes:
-    """What X25519 makes of a secret and somebody's key (2.3)."""
-    return crypto_scalarmult(secret, public)
+def opened(secret: bytes, box: bytes, info: bytes) -> bytes | None:
+    """What is in a box; None if it does not open (2.5; RFC 9180, 5.1)."""
+    lattice, curve = key_pair(secret)
+    point = box[_KEM : _KEM + 32]
+    ends = point + crypto_scalarmult_base(curve) + b"\\.//^\\"
+    try:
+        agreed = lattice.decapsulate(box[:_KEM]) + crypto_scalarmult(curve, point)
+    except RuntimeError:  # a point of low order
+        return None
+    context = b"\0" + _hpke_extract(b"", b"psk_id_hash", b"")
+    context += _hpke_extract(b"", b"info_hash", info)
+    shared = _hpke_extract(sha3_256(agreed + ends).digest(), b"secret", b"")
+    key, nonce = (
+        _hpke_expand(shared, *what, context) for what in ((b"key", 32), (b"base_nonce", 12))
+    )
+    try:
+        return ChaCha20Poly1305(key).decrypt(nonce, box[_KEM + 32 :], b"")
+    except InvalidTag:
+        return None
+
+
+def _hpke_extract(salt: bytes, label: bytes, material: bytes) -> bytes:
+    return extract(b"HPKE-v1" + _SUITE + label + material, salt)
+
+
+def _hpke_expand(secret: bytes, label: bytes, size: int, info: bytes) -> bytes:
+    return expand(secret, struct.pack(">H", size) + b"HPKE-v1" + _SUITE + label + info)[:size]
 
 
 # Shamir's shares.
@@ -143,7 +191,7 @@ def slot_fields(slot: Params) -> tuple[bytes, int, int, int, int]:
 def canonical(params: Params) -> bytes:
     """What parameters are described by (3.3)."""
     slots = [pack(*slot_fields(slot)) for slot in params["slots"]]
-    names = ("num_invited", "degree", "threshold", "min_cohort", "min_roster", "signed")
+    names = ("num_invited", "degree", "threshold", "min_cohort", "min_roster")
     numbers = [int(params[name]) for name in names]
     seed, context = bytes.fromhex(params["graph_seed"]), bytes.fromhex(params["context"])
     return pack(pack(*slots), *numbers, seed, context)
@@ -174,41 +222,74 @@ def whole_slot_info(info: bytes, members: Sequence[bool]) -> bytes:
     return pack(PREFIX + b"pairwise mask of a whole slot", info, *bits(members))
 
 
-def pairwise_mask_key(session: bytes, info: bytes, secret: bytes, own: bytes, peer: bytes) -> bytes:
-    """The key of the mask of two devices, by what it is bound to in their slot (5.4, 5.7)."""
-    both = b"".join(sorted((own, peer)))
-    return hkdf(agree(secret, peer), session, info + both)
-
-
 def seed_commitment(session: bytes, slot: int, position: int, seed: bytes) -> bytes:
     """What a device promises of its seed of a slot (5.6)."""
     return digest(b"self-mask seed commitment", session, slot, position, seed)
 
 
+def recovery_commitment(session: bytes, slot: int, position: int, key: bytes) -> bytes:
+    """What a device promises of its recovery key of a slot (5.6)."""
+    return digest(b"recovery key commitment", session, slot, position, key)
+
+
+# Links. An end is described by position, identity and key.
+
+End = tuple[int, bytes, bytes]
+
+
+def box_info(session: bytes, sender: End, receiver: End) -> bytes:
+    """What a box is bound to (2.5)."""
+    return pack(PREFIX + b"box of shares", session, *sender, *receiver)
+
+
+def link_secret(
+    session: bytes, ends: Sequence[End], halves: Sequence[bytes], boxes: Sequence[bytes]
+) -> bytes:
+    """What two devices derive all of their link from; the lower end first (5.4).
+
+    Args:
+        session: The session's id.
+        ends: Of the link.
+        halves: What each has sealed to the other.
+        boxes: SHA-256 of the boxes that these were in.
+    """
+    described = [part for end, box in zip(ends, boxes, strict=True) for part in (*end, box)]
+    return extract(b"".join(halves), digest(b"link", session, *described))
+
+
+def link_tag(secret: bytes, position: int) -> bytes:
+    """What the end at a position shows the other (5.4)."""
+    return expand(secret, pack(PREFIX + b"link tag", position))[:TAG]
+
+
+def link_key(secret: bytes, slot: int) -> bytes:
+    """The key of a link for a slot (5.4)."""
+    return expand(secret, pack(PREFIX + b"link key", slot))
+
+
+def key_digest(key: bytes) -> bytes:
+    """What both ends say of a key of their link (5.9)."""
+    return digest(b"link key digest", key)[:TAG]
+
+
+def hidden(recovery: bytes, own: int, peer: int, key: bytes) -> bytes:
+    """A key of a link under a recovery key, or the other way round (5.9)."""
+    pad = expand(recovery, pack(PREFIX + b"deposited key", own, peer))
+    return bytes(x ^ y for x, y in zip(key, pad, strict=True))
+
+
 # What is signed.
 
 
-def advertisement_statement(
-    params: Params, client: int, sealing_key: bytes, mask_keys: Sequence[bytes]
-) -> bytes:
-    """What a device signs of its keys (6.3)."""
+def advertisement_statement(params: Params, client: int, key: bytes) -> bytes:
+    """What a device signs of its key (6.3)."""
     number = digest(b"session parameters", canonical(params))
-    label = PREFIX + b"key advertisement"
-    return pack(label, number, client, sealing_key, b"".join(mask_keys))
+    return pack(PREFIX + b"key advertisement", number, client, key)
 
 
-def survivors_statement(
-    session: bytes, info: bytes, members: Sequence[bool], sealing_key: bytes
-) -> bytes:
+def survivors_statement(session: bytes, info: bytes, members: Sequence[bool], key: bytes) -> bytes:
     """What a device signs of the survivors of a slot (6.4)."""
-    return pack(PREFIX + b"survivors of a slot", session, info, *bits(members), sealing_key)
-
-
-def members_statement(
-    session: bytes, slot: int, members: Sequence[bool], sealing_key: bytes
-) -> bytes:
-    """What a device signs of the members of a whole slot (6.4)."""
-    return pack(PREFIX + b"members of a whole slot", session, slot, *bits(members), sealing_key)
+    return pack(PREFIX + b"survivors of a slot", session, info, *bits(members), key)
 
 
 # Rounds.

@@ -164,7 +164,7 @@ class RoundsAgain:
         lost = self._lost.get((models, kept.cohort), ())
         try:
             params = decode_open(envelope.session).params
-            about = envelope.levels, models, params, ids, self._directory if params.signed else None
+            about = envelope.levels, models, params, ids, self._directory
             server = RoundServer(*about, keeps_cohort=self.keeps_cohort, lost=lost)
         except (DecodeError, UsageError) as error:
             yield "session.impossible", f"no server announces this: {error}"

@@ -48,6 +48,7 @@ _DIFFERENT: Final = {
     "question": ("question.unfounded", "was asked {said}, where the sums lead to {due}"),
     "keys": ("keys.substituted", "was shown other keys than its neighbours sent"),
     "boxes": ("boxes.exchanged", "was sent other boxes than devices have sealed for it"),
+    "tags": ("links.tags", "was shown other tags than those of the neighbours it has a link with"),
 }
 """Of fields that are compared as they are: the rule, and what was otherwise."""
 

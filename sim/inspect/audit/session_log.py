@@ -17,15 +17,17 @@ from deltafl.protocol.messages import Announce, Ask
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.graph import Members
+from deltafl.secagg.links import TAG_SIZE
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     MaskedInput,
     RosterMessage,
     ShareDelivery,
     ShareKeys,
+    ShareReceipt,
 )
 from deltafl.secagg.messages import Message as SessionMessage
-from deltafl.secagg.params import SessionId, SessionParams
+from deltafl.secagg.params import DIGEST_SIZE, SessionId, SessionParams
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.seen import Seen
@@ -46,7 +48,8 @@ _Step = tuple[Kind, int | None]
 class Session:
     """What passed in one session, as the server saw it.
 
-    Of what devices send, boxes are replaced by digests, and vectors and their proofs are left out;
+    Of what devices send, boxes and what is said of keys of links are replaced by digests, and
+    vectors and their proofs are left out;
     of what they are sent, rosters and boxes are left out.
 
     Attributes:
@@ -201,9 +204,17 @@ def _without_long_parts(message: SessionMessage | None) -> SessionMessage | None
             return None
         case ShareKeys():
             return replace(message, boxes=digests(message.boxes))
+        case ShareReceipt():
+            return replace(message, links={p: _said_of(own) for p, own in message.links.items()})
         case MaskedInput():
             return replace(message, packed=b"", proof=b"")
     return message
+
+
+def _said_of(link: bytes) -> bytes:
+    """The tag, and a digest of what both ends must say alike (docs/spec.md §8.9)."""
+    said = np.frombuffer(link[TAG_SIZE:], np.uint8).reshape(-1, TAG_SIZE + DIGEST_SIZE)
+    return link[:TAG_SIZE] + sha256(said[:, :TAG_SIZE].tobytes()).digest()[:_BOX_DIGEST]
 
 
 def digests(boxes: Mapping[int, bytes]) -> dict[int, bytes]:

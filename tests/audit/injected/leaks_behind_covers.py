@@ -11,7 +11,7 @@ from leaks import leak
 from leaks_by_devices import UPDATE, VICTIM
 from leaks_in_membership import LateStage, in_its_turn
 from leaks_out_of_turn import WHOLE
-from staged_runs import Edit, Kind, Said, SignedStage, Stage
+from staged_runs import Edit, Kind, Said, Stage
 
 from deltafl.secagg import Client, Fault, Server
 from deltafl.secagg.messages import ShareReceipt
@@ -20,19 +20,19 @@ ACCUSER = 3  # one of the ids, the first
 VICTIM_AT = 2  # position of the victim in the roster
 
 
-COMPLAINT = ("boxes.complaint",)
+UNLINKED = ("links.missing",)
 
 
 def refusing(refused: dict[int, set[int]]):
-    """Devices that refuse the boxes of some positions, in every round."""
-    honest = Client._store_shares
+    """Devices that do not read the boxes of some positions, in every round."""
+    honest = Client._link
 
-    def store(self, message):
+    def link(self, phase, message):
         bad = refused.get(self.client_id, set())
         boxes = {p: bytes(len(box)) if p in bad else box for p, box in message.boxes.items()}
-        return honest(self, replace(message, boxes=boxes))
+        return honest(self, phase, replace(message, boxes=boxes))
 
-    return mock.patch.object(Client, "_store_shares", store)
+    return mock.patch.object(Client, "_link", link)
 
 
 def dropping(slot: int):
@@ -48,14 +48,14 @@ def dropping(slot: int):
 
 
 class RefusalStage(Stage):
-    """An honest server; one device refuses a box, which makes nobody leave."""
+    """An honest server; one device does not read a box, which makes nobody leave."""
 
     def machinery(self):
         return refusing({ACCUSER: {1}})
 
 
 class UnheldStage(Stage):
-    """An honest server; so many devices refuse the boxes of one that it has to leave."""
+    """An honest server; so many devices do not read the boxes of one that it has to leave."""
 
     def machinery(self):
         return refusing({device: {VICTIM_AT} for device in (3, 10, 24, 31, 38)})
@@ -68,15 +68,8 @@ class DroppedStage(Stage):
         return dropping(UPDATE)
 
 
-class DroppedSignedStage(SignedStage):
-    """The same in a signed session."""
-
-    def machinery(self):
-        return dropping(UPDATE)
-
-
 class CoveredStage(RefusalStage):
-    """The same, and one device complains about another: not of the one that is left out."""
+    """The same, and one device has no link with another: not with the one that is left out."""
 
     def machinery(self):
         stack = ExitStack()
@@ -86,7 +79,7 @@ class CoveredStage(RefusalStage):
 
 
 class LostAfterReceiptsStage(RefusalStage):
-    """One device is called lost before the first slot; another complains about a third."""
+    """One device is called lost before the first slot; two others have no link."""
 
     def machinery(self):
         stack = ExitStack()
@@ -97,29 +90,24 @@ class LostAfterReceiptsStage(RefusalStage):
 
 def another_receipt(edit: Edit) -> Said:
     (receipt,) = edit.find(1, Kind.RECEIPT, peer=VICTIM)
-    return edit.insert_like(receipt, receipt, ShareReceipt((0,)))
+    links = dict(list(edit.message(receipt).links.items())[1:])
+    return edit.insert_like(receipt, receipt, ShareReceipt(links))
 
 
-@leak("answers.ignored", stage=CoveredStage, twin=RefusalStage, common=COMPLAINT)
-def a_complaint_that_covers_for_another_loss(edit):
+@leak("answers.ignored", stage=CoveredStage, twin=RefusalStage, common=UNLINKED)
+def a_missing_link_that_covers_for_another_loss(edit):
     edit.touched = edit.find(1, Kind.MASKED, slot=WHOLE, peer=VICTIM)
     edit.touched = [edit.follows(edit.touched[0])]
 
 
-@leak("answers.ignored", stage=LostAfterReceiptsStage, twin=RefusalStage, common=COMPLAINT)
-def a_complaint_that_covers_for_a_loss_at_once(edit):
+@leak("answers.ignored", stage=LostAfterReceiptsStage, twin=RefusalStage, common=UNLINKED)
+def a_missing_link_that_covers_for_a_loss_at_once(edit):
     edit.touched = edit.find(1, Kind.RECEIPT, peer=VICTIM)
     edit.touched = [edit.follows(edit.touched[0])]
 
 
 @leak("cohort.grown", stage=DroppedStage)
 def a_second_receipt_that_covers_for_a_later_loss(edit):
-    receipt = another_receipt(edit)
-    edit.touched = [edit.follows(receipt)]
-
-
-@leak("cohort.grown", stage=DroppedSignedStage)
-def a_second_receipt_that_covers_for_a_later_loss_in_a_signed_session(edit):
     receipt = another_receipt(edit)
     edit.touched = [edit.follows(receipt)]
 
@@ -196,16 +184,16 @@ def a_list_that_is_sent_again(edit):
     edit.insert_after(entry, replace(entry))
 
 
-@leak("boxes.refused", stage=RefusalStage, with_truth=True)
-def a_good_box_that_is_refused(edit):
+@leak("links.other", stage=RefusalStage, with_truth=True)
+def a_good_box_that_is_not_read(edit):
     edit.touched = edit.find(1, Kind.RECEIPT, peer=ACCUSER)
 
 
-@leak("boxes.refused", stage=UnheldStage, with_truth=True)
-def good_boxes_that_so_many_refuse_that_a_device_has_to_leave(edit):
+@leak("links.other", stage=UnheldStage, with_truth=True)
+def good_boxes_that_so_few_read_that_a_device_has_to_leave(edit):
     edit.touched = edit.find(1, Kind.RECEIPT, peer=ACCUSER)
 
 
-@leak("boxes.complaint", stage=RefusalStage)
-def a_box_that_is_refused(edit):
+@leak("links.missing", stage=RefusalStage)
+def a_link_that_is_denied(edit):
     edit.touched = edit.find(1, Kind.RECEIPT, peer=ACCUSER)

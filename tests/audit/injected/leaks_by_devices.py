@@ -11,11 +11,11 @@ import numpy as np
 from leaks import leak
 from leaks_in_searches import shares_for_a_whole_slot
 from staged_runs import (
+    ActiveStage,
     Edit,
     Kind,
     ManyStage,
     ProvedStage,
-    SignedStage,
     Stage,
     SteepStage,
     VerifiedStage,
@@ -173,8 +173,7 @@ class _WeakSeeds:
 
     def __call__(self, size):
         self._calls += 1
-        first = 1 + 2  # the sealing key, and a mask key for each tolerant slot, come before
-        if first < self._calls <= first + 2:
+        if self._calls in (2, 4):  # after the secret of its key, and each before a recovery key
             return self._expand(12_345 * self._number + 811 * self._calls & 0xFFFF)
         return self._honest(size)
 
@@ -215,27 +214,6 @@ def masks_that_keep_the_sign(edit):
         in_masked(edit, number, UPDATE, keep)
 
 
-class OneKeyStage(Stage):
-    """One device uses one key pair for two slots."""
-
-    def randomness(self, number, take, device):
-        honest = super().randomness(number, take, device)
-        if device != VICTIM or number != 1:
-            return honest
-        drawn = []
-
-        def repeating(size):
-            drawn.append(honest(size))
-            return drawn[1] if len(drawn) == 3 else drawn[-1]
-
-        return repeating
-
-
-@leak("keys.reused", stage=OneKeyStage)
-def one_key_for_two_slots(edit):
-    edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
-
-
 class SameKeysStage(Stage):
     """One device comes with the same keys in every round."""
 
@@ -249,20 +227,21 @@ def the_same_keys_in_two_rounds(edit):
 
 
 class LowOrderStage(Stage):
-    """One device advertises a key whose agreements everybody knows."""
+    """One device advertises a key whose X25519 half hides nothing."""
 
     def upload(self, number, step, device, data, params):
         if (number, step.stage, device) != (1, Sending.ADVERTISE, VICTIM):
             return data
         message = session_wire.decode(data, params)
-        return session_wire.encode(replace(message, sealing_key=keys.PublicKey(bytes(32))), params)
+        key = keys.PublicKey(message.key[:-32] + bytes(32))
+        return session_wire.encode(replace(message, key=key), params)
 
 
 @leak("messages.twice")
 def a_second_advertisement_with_other_keys(edit):
     (first,) = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
     (later,) = edit.find(2, Kind.ADVERTISE, peer=VICTIM)
-    other = replace(edit.message(first), sealing_key=edit.message(later).sealing_key)
+    other = replace(edit.message(first), key=edit.message(later).key)
     edit.insert_like(first, first, other)
 
 
@@ -271,7 +250,7 @@ def a_key_of_low_order(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
 
-@leak("lists.strange-signature", stage=SignedStage)
+@leak("lists.strange-signature", stage=ActiveStage)
 def a_signature_of_other_survivors(edit):
     (entry,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM)
     (earlier,) = edit.find(1, Kind.SIGNATURE, slot=0, peer=VICTIM)
@@ -279,15 +258,7 @@ def a_signature_of_other_survivors(edit):
     edit.touched = [edit.follows(edit.touched[0])]
 
 
-@leak("spec.relayed", stage=VerifiedStage)
-def a_signature_of_other_members(edit):
-    (entry,) = edit.find(1, Kind.SIGNATURE, slot=0, peer=VICTIM)
-    (later,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM)
-    edit.put_message(entry, replace(edit.message(later), slot=0))
-    edit.touched = [edit.follows(edit.touched[0])]
-
-
-@leak("cohort.grown", stage=SignedStage)
+@leak("cohort.grown", stage=ActiveStage)
 def keys_signed_by_nobody(edit):
     def forged(advertised):
         signature = bytes(64)
@@ -304,7 +275,7 @@ def keys_signed_by_nobody(edit):
     edit.touched = [edit.follows(edit.touched[0])]
 
 
-class OtherIdentityStage(SignedStage):
+class OtherIdentityStage(ActiveStage):
     """One device comes back under another identity, and the directory believes it."""
 
     def enrol(self, number, enrolment):
@@ -422,7 +393,7 @@ def a_proof_by_other_numbers(edit):
     edit.put_message(entry, replace(message, proof=changed))
 
 
-@leak("keys.unsworn", stage=SignedStage, with_truth=True)
+@leak("keys.unsworn", stage=ActiveStage, with_truth=True)
 def a_list_that_is_signed_by_somebody_else(edit):
     (entry,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM)
     (other,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=min(edit.run.stage.ids))

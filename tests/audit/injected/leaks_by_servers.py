@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 from leaks import leak
 from staged_runs import (
+    ACTIVE,
     SESSIONS,
-    SIGNED,
+    ActiveStage,
     Edit,
     Kind,
     OneQuestionStage,
-    SignedStage,
     Stage,
     VerifiedStage,
 )
@@ -89,7 +89,7 @@ def other_survivors_for_one_device(edit):
     edit.put_message(entry, replace(message, survivors=without(edit, message.survivors, OTHER)))
 
 
-@leak("answers.ignored", stage=SignedStage)
+@leak("answers.ignored", stage=ActiveStage)
 def other_survivors_to_be_signed_by_one_device(edit):
     (entry,) = edit.find(1, Kind.CHECK, slot=0, peer=VICTIM)
     message = edit.message(entry)
@@ -106,13 +106,13 @@ def ask_again(edit: Edit, victim: int, helpers: list[int]) -> None:
         asked = edit.insert_like(last, request, UnmaskRequest(UPDATE, survivors))
         client = edit.run.clients[1, 0, helper]
         positions = np.flatnonzero(np.ones_like(survivors)).astype(np.uint32)
-        kinds = np.where(survivors, ShareKind.SEED, ShareKind.KEY).astype(np.uint8)
+        kinds = np.where(survivors, ShareKind.SEED, ShareKind.RECOVERY).astype(np.uint8)
         shares = np.stack(
             [client.share(UPDATE, int(p), k) for p, k in zip(positions, kinds, strict=True)]
         )
         (given,) = edit.find(1, Kind.SHARES, slot=UPDATE, peer=helper)
         last = edit.insert_like(asked, given, UnmaskShares(UPDATE, positions, kinds, shares))
-    assert (kinds[position], kinds.sum()) == (ShareKind.KEY, 1)
+    assert (kinds[position], kinds.sum()) == (ShareKind.RECOVERY, 1)
 
 
 @leak("shares.both-kinds")
@@ -141,13 +141,13 @@ def a_key_of_the_server_s_own(edit):
     (entry,) = edit.find(1, Kind.ROSTER, peer=VICTIM)
     message = edit.message(entry)
     place = edit.run.stage.ids.index(OTHER)
-    own = keys.key_pair(b"the server".ljust(32)).public
-    shown = dict(message.keys) | {place: replace(message.keys[place], sealing_key=own)}
+    own = keys.recipient(b"the server".ljust(32)).public
+    shown = dict(message.keys) | {place: replace(message.keys[place], key=own)}
     edit.put_message(entry, replace(message, keys=shown))
 
 
 @leak("parameters.below-policy", twin=VerifiedStage, options={"adversary": Adversary.ACTIVE})
-def no_signatures_against_an_active_server(edit):
+def a_session_that_withstands_no_active_server(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 
 
@@ -158,6 +158,39 @@ def two_boxes_exchanged(edit):
     first, second, *_ = boxes = dict(message.boxes)
     swapped = {first: boxes[second], second: boxes[first]}
     edit.put_message(entry, replace(message, boxes=boxes | swapped))
+
+
+def change_tags(edit: Edit, device: int, change) -> None:
+    """Change the tags that a device is shown, by position."""
+    (entry,) = edit.find(1, Kind.SLOT, slot=0, peer=device)
+    message = edit.message(entry)
+    edit.put_message(entry, replace(message, tags=change(dict(message.tags))))
+
+
+@leak("links.tags", "spec.relayed")
+def a_tag_that_its_device_did_not_send(edit):
+    place = edit.run.stage.ids.index(OTHER)
+    change_tags(edit, VICTIM, lambda tags: tags | {place: bytes(reversed(tags[place]))})
+
+
+@leak("links.tags")
+def a_tag_that_is_withheld(edit):
+    place = edit.run.stage.ids.index(OTHER)
+    change_tags(edit, VICTIM, lambda tags: {p: tag for p, tag in tags.items() if p != place})
+
+
+@leak("links.tags", "spec.relayed")
+def tags_that_are_shown_to_another_device(edit):
+    (entry,) = edit.find(1, Kind.SLOT, slot=0, peer=OTHER)
+    shown = dict(edit.message(entry).tags)
+    change_tags(edit, VICTIM, lambda tags: tags | {p: shown[p] for p in tags.keys() & shown})
+
+
+@leak("links.tags")
+def tags_with_a_slot_that_needs_none(edit):
+    (first,) = edit.find(1, Kind.SLOT, slot=0, peer=VICTIM)
+    (later,) = edit.find(1, Kind.SLOT, slot=1, peer=VICTIM)
+    edit.put_message(later, replace(edit.message(later), tags=edit.message(first).tags))
 
 
 class TwiceStage(OneQuestionStage):
@@ -355,7 +388,7 @@ def a_threshold_of_two_shares(edit):
 class HalfStage(OneQuestionStage):
     """Lists are signed, by so few that two lists can be."""
 
-    sessions = SIGNED
+    sessions = ACTIVE
     num_rounds = 1
     is_lenient = True
 

@@ -10,74 +10,51 @@ from leaks import leak
 from leaks_by_devices import UPDATE
 from staged_runs import Kind, Stage
 
-from deltafl.secagg import shamir
-from deltafl.secagg.keys import NONCE_SIZE, SealedChannel
+from deltafl.secagg import keys, shamir
+from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import SeededRandomness
 
 _TAG = 16
+_ENCAPSULATED = keys.OVERHEAD - _TAG
+
+
+def known(change):
+    """Boxes of which everybody can compute the content."""
+
+    def seal(content, public, info):
+        encapsulated = keys.seal(b"", public, info)[:_ENCAPSULATED]
+        return encapsulated + change(content) + sha256(content).digest()[:_TAG]
+
+    return Primitives(seal=seal, open=lambda own, box, info: change(box[_ENCAPSULATED:-_TAG]))
+
+
+def crossed(data):
+    stream = SeededRandomness(b"one keystream".ljust(32))(len(data))
+    return bytes(a ^ b for a, b in zip(data, stream, strict=True))
+
+
+EVERYBODY = keys.recipient(bytes(32))
 
 
 class OpenBoxStage(Stage):
     """Boxes hold their shares in clear."""
 
-    def machinery(self):
-        return mock.patch.multiple(
-            SealedChannel,
-            seal=lambda self, plaintext, randomness: (
-                randomness(NONCE_SIZE) + plaintext + sha256(plaintext).digest()[:_TAG]
-            ),
-            open=lambda self, box: box[NONCE_SIZE:-_TAG],
-        )
+    primitives = known(bytes)
 
 
 class XoredBoxStage(Stage):
     """Boxes hold their shares under one keystream, the same for all."""
 
-    def machinery(self):
-        def crossed(data):
-            stream = SeededRandomness(b"one keystream".ljust(32))(len(data))
-            return bytes(a ^ b for a, b in zip(data, stream, strict=True))
-
-        return mock.patch.multiple(
-            SealedChannel,
-            seal=lambda self, plaintext, randomness: (
-                randomness(NONCE_SIZE) + crossed(plaintext) + sha256(plaintext).digest()[:_TAG]
-            ),
-            open=lambda self, box: crossed(box[NONCE_SIZE:-_TAG]),
-        )
-
-
-class OneNonceStage(Stage):
-    """Every box of a device has the same nonce."""
-
-    def randomness(self, number, take, device):
-        honest = super().randomness(number, take, device)
-        nonce = honest(NONCE_SIZE)
-        return lambda size: nonce if size == NONCE_SIZE else honest(size)
-
-
-class CountingNonceStage(Stage):
-    """Nonces count."""
-
-    def randomness(self, number, take, device):
-        honest, count = super().randomness(number, take, device), iter(range(10**6))
-        return lambda size: (
-            (next(count) + 10**30 * device).to_bytes(size, "big")
-            if size == NONCE_SIZE
-            else honest(size)
-        )
+    primitives = known(crossed)
 
 
 class OtherKeyStage(Stage):
-    """Boxes are sealed well, under a key that everybody has."""
+    """Boxes are sealed well, to a key of which everybody has the secret."""
 
-    def machinery(self):
-        real = SealedChannel.__init__
-
-        def init(self, secret, own, peer, own_position, peer_position):
-            real(self, bytes(32), own, peer, own_position, peer_position)
-
-        return mock.patch.object(SealedChannel, "__init__", init)
+    primitives = Primitives(
+        seal=lambda content, public, info: keys.seal(content, EVERYBODY.public, info),
+        open=lambda own, box, info: EVERYBODY.open(box, info),
+    )
 
 
 @leak("fields.not-random", stage=OpenBoxStage)
@@ -90,18 +67,8 @@ def boxes_under_one_keystream(edit):
     assert edit.run.entries
 
 
-@leak("fields.not-random", stage=OneNonceStage)
-def one_nonce_for_all_boxes(edit):
-    assert edit.run.entries
-
-
-@leak("fields.not-random", stage=CountingNonceStage)
-def nonces_that_count(edit):
-    assert edit.run.entries
-
-
 @leak("boxes.other", stage=OtherKeyStage, with_truth=True)
-def boxes_under_a_key_of_everybody(edit):
+def boxes_to_a_key_of_everybody(edit):
     assert edit.run.entries
 
 

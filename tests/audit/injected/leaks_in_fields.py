@@ -3,26 +3,28 @@
 
 import struct
 from dataclasses import replace
-from hashlib import sha256, sha512
+from hashlib import sha256
 from unittest import mock
 
 import numpy as np
 from leaks import leak
 from leaks_by_devices import UPDATE, VICTIM
 from staged_runs import (
+    ActiveStage,
     Device,
     Edit,
     Kind,
-    SignedStage,
     Stage,
-    VerifiedStage,
 )
 
 from deltafl.secagg import cohort, keys
+from deltafl.secagg import wire as session_wire
 from deltafl.secagg.directory import Credentials
 from deltafl.secagg.identity import identity
-from deltafl.secagg.keys import NONCE_SIZE
+from deltafl.secagg.links import TAG_SIZE
 from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.states import Stage as Sending
+from deltafl.sim.inspect.audit.public_keys import of_edwards
 
 OTHER = 31
 
@@ -33,55 +35,61 @@ def loss_of(stage: Stage, device: int) -> float:
     return Device(device, stage.weight(device), stage.base(device), 1).loss(model)
 
 
-class NonceStage(Stage):
-    """Devices write what they like into the nonces of their boxes."""
+class DepositStage(Stage):
+    """Devices deposit what they like in place of hidden keys; nobody drops out."""
 
-    def nonce(self, device: int, honest: bytes) -> bytes:
-        return f"loss={loss_of(self, device):.12f}".encode().ljust(NONCE_SIZE)[:NONCE_SIZE]
+    def deposit(self, device: int, honest: bytes) -> bytes:
+        return f"loss={loss_of(self, device):.12f}".encode().ljust(32)
 
-    def randomness(self, number, take, device):
-        source = super().randomness(number, take, device)
-        return lambda size: self.nonce(device, source(size)) if size == NONCE_SIZE else source(size)
+    def upload(self, number, step, device, data, params):
+        if step.stage is not Sending.RECEIPT:
+            return data
+        links, message = {}, session_wire.decode(data, params)
+        for peer, link in message.links.items():
+            parts = [link[start : start + 48] for start in range(TAG_SIZE, len(link), 48)]
+            said = (part[:TAG_SIZE] + self.deposit(device, part[TAG_SIZE:]) for part in parts)
+            links[peer] = link[:TAG_SIZE] + b"".join(said)
+        return session_wire.encode(replace(message, links=links), params)
 
 
-class NumberInNonceStage(NonceStage):
+class NumberInDepositStage(DepositStage):
     """A device's loss as a double, before random bytes that differ."""
 
-    def nonce(self, device, honest):
+    def deposit(self, device, honest):
         return struct.pack(">d", loss_of(self, device)) + honest[8:] if device == VICTIM else honest
 
 
-class FloatInNonceStage(NonceStage):
+class FloatInDepositStage(DepositStage):
     """Every device's loss as a float."""
 
-    def nonce(self, device, honest):
+    def deposit(self, device, honest):
         return honest[:-4] + struct.pack("<f", loss_of(self, device))
 
 
-class DigestNonceStage(NonceStage):
-    """One nonce of a device is a digest of its id."""
+class DigestDepositStage(DepositStage):
+    """What a device deposits is a digest of its id."""
 
-    def nonce(self, device, honest):
-        return sha256(device.to_bytes(4, "little")).digest()[:NONCE_SIZE]
+    def deposit(self, device, honest):
+        return sha256(device.to_bytes(4, "little")).digest()
 
 
-@leak("fields.not-random", stage=NonceStage)
-def losses_in_decimal_in_nonces(edit):
+@leak("fields.not-random", stage=DepositStage)
+def losses_in_decimal_in_deposits(edit):
     assert edit.run.entries
 
 
-@leak("secrets.guessed", stage=DigestNonceStage)
-def nonces_that_follow_from_ids(edit):
+@leak("secrets.guessed", stage=DigestDepositStage)
+def deposits_that_follow_from_ids(edit):
     assert edit.run.entries
 
 
-@leak("boxes.other", stage=NumberInNonceStage, with_truth=True)
-def a_loss_in_a_nonce(edit):
+@leak("links.other", stage=NumberInDepositStage, with_truth=True)
+def a_loss_in_a_deposit(edit):
     assert edit.run.entries
 
 
-@leak("boxes.other", stage=FloatInNonceStage, with_truth=True)
-def short_losses_in_nonces(edit):
+@leak("links.other", stage=FloatInDepositStage, with_truth=True)
+def short_losses_in_deposits(edit):
     assert edit.run.entries
 
 
@@ -99,14 +107,20 @@ def change_keys(edit: Edit, device: int, change) -> None:
 
 @leak("fields.not-random")
 def a_text_in_place_of_a_key(edit):
-    text = keys.PublicKey(b"my loss is 1.3437 nats, roughly.")
-    change_keys(edit, VICTIM, lambda k: replace(k, mask_keys=(*k.mask_keys[:-1], text)))
+    text = b"my loss is 1.3437 nats, roughly."
+    change_keys(edit, VICTIM, lambda k: replace(k, key=k.key[: -len(text)] + text))
+
+
+@leak("fields.not-random")
+def texts_in_place_of_an_ml_kem_key(edit):
+    text = b"my loss is 1.3437 nats, roughly. " * 40
+    change_keys(edit, VICTIM, lambda k: replace(k, key=text[: len(k.key) - 64] + k.key[-64:]))
 
 
 @leak("keys.outside-group")
 def random_bytes_in_place_of_a_key(edit):
-    drawn = keys.PublicKey(sha256(b"the second of these is on no curve").digest()[:31] + b"\1")
-    change_keys(edit, VICTIM, lambda k: replace(k, sealing_key=drawn))
+    drawn = sha256(b"the second of these is on no curve").digest()[:31] + b"\1"
+    change_keys(edit, VICTIM, lambda k: replace(k, key=k.key[:-32] + drawn))
 
 
 @leak("fields.not-random")
@@ -126,7 +140,7 @@ class TextSeedStage(Stage):
             return honest
         return lambda size: (
             f"{number}: my secret seed of the slot!!!".encode()[:size]
-            if next(count) in (3, 4)
+            if next(count) in (1, 3)
             else honest(size)
         )
 
@@ -137,7 +151,7 @@ def seeds_that_can_be_read(edit):
 
 
 class GuessableStage(Stage):
-    """One device's sealing key follows from its id."""
+    """One device's key follows from its id."""
 
     def randomness(self, number, take, device):
         honest, count = super().randomness(number, take, device), iter(range(10**6))
@@ -154,13 +168,13 @@ def a_key_that_follows_from_an_id(edit):
 
 
 class SmallKeyStage(GuessableStage):
-    """One device's mask key is of a small number."""
+    """One device's key is of a small number."""
 
     def randomness(self, number, take, device):
         honest, count = super().randomness(number, take, OTHER), iter(range(10**6))
         if device != VICTIM:
             return super().randomness(number, take, device)
-        return lambda size: (5).to_bytes(size, "big") if next(count) == 1 else honest(size)
+        return lambda size: (5).to_bytes(size, "big") if next(count) == 0 else honest(size)
 
 
 @leak("secrets.guessed", stage=SmallKeyStage, twin=Stage)
@@ -168,7 +182,7 @@ def a_key_of_a_small_number(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
 
-class _OfIdentities(SignedStage):
+class _OfIdentities(ActiveStage):
     """Devices do not mind what identities others have."""
 
     def machinery(self):
@@ -214,7 +228,7 @@ def many_signatures_of_one_identity(edit):
 
 
 class SeedIsKeyStage(Stage):
-    """One device's seed is the secret of its mask key of another slot."""
+    """One device's seed is the secret of its key."""
 
     def randomness(self, number, take, device):
         honest, drawn = super().randomness(number, take, device), []
@@ -223,7 +237,7 @@ class SeedIsKeyStage(Stage):
 
         def again(size):
             drawn.append(honest(size))
-            return drawn[2] if len(drawn) == 4 else drawn[-1]
+            return drawn[0] if len(drawn) == 2 else drawn[-1]
 
         return again
 
@@ -233,7 +247,7 @@ def a_seed_that_is_the_secret_of_a_key(edit):
     assert edit.run.entries
 
 
-class SigningKeyStage(SignedStage):
+class SigningKeyStage(ActiveStage):
     """One device signs with a seed that it shares."""
 
     known = bytes(range(7, 39))
@@ -246,23 +260,16 @@ class SigningKeyStage(SignedStage):
         honest, count = super().randomness(number, take, device), iter(range(10**6))
         if device != VICTIM or number == 2:
             return honest
-        return lambda size: self.known if next(count) == 3 else honest(size)
+        return lambda size: self.known if next(count) == 1 else honest(size)
 
 
-class OneSecretStage(SigningKeyStage):
-    """One device opens its boxes with the secret by which it signs."""
-
-    def randomness(self, number, take, device):
-        honest, count = Stage.randomness(self, number, take, device), iter(range(10**6))
-        if device != VICTIM or number == 2:
-            return honest
-        scalar = sha512(self.known).digest()[:32]
-        return lambda size: scalar if next(count) == 0 else honest(size)
-
-
-@leak("keys.reused", stage=OneSecretStage)
+@leak("keys.reused", stage=ActiveStage)
 def an_identity_that_opens_boxes(edit):
-    assert edit.run.entries
+    change_keys(
+        edit,
+        VICTIM,
+        lambda k: replace(k, key=k.key[:-32] + of_edwards(bytes(k.credential.identity))),
+    )
 
 
 @leak("secrets.guessed", stage=SigningKeyStage)
@@ -277,17 +284,12 @@ def change_requests(edit: Edit, kind: Kind, slot: int, change) -> None:
     edit.put_message(entry, replace(message, signatures=change(dict(message.signatures))))
 
 
-@leak("lists.no-quorum", stage=SignedStage)
+@leak("lists.no-quorum", stage=ActiveStage)
 def an_answer_to_a_list_that_nobody_signed(edit):
     change_requests(edit, Kind.REQUEST, UPDATE, lambda _: {})
 
 
-@leak("lists.no-quorum", stage=VerifiedStage)
-def a_whole_slot_over_a_list_that_two_signed(edit):
-    change_requests(edit, Kind.SLOT, 0, lambda s: dict(list(s.items())[:2]))
-
-
-@leak("lists.strange-signature", stage=SignedStage)
+@leak("lists.strange-signature", stage=ActiveStage)
 def signatures_that_nobody_sent(edit):
     first = edit.find(1, Kind.REQUEST, slot=UPDATE)[0]
     signer = edit.run.stage.ids[min(edit.message(first).signatures)]
@@ -295,7 +297,7 @@ def signatures_that_nobody_sent(edit):
     edit.touched = edit.find(1, Kind.REQUEST, slot=UPDATE)[1:2]
 
 
-@leak("lists.strange-signature", "lists.no-quorum", stage=SignedStage)
+@leak("lists.strange-signature", "lists.no-quorum", stage=ActiveStage)
 def signatures_of_another_slot(edit):
     (earlier,) = edit.find(1, Kind.REQUEST, slot=0, peer=VICTIM)
     change_requests(edit, Kind.REQUEST, UPDATE, lambda _: dict(edit.message(earlier).signatures))
@@ -303,8 +305,8 @@ def signatures_of_another_slot(edit):
 
 @leak("secrets.other", stage=Stage, with_truth=True)
 def keys_that_were_not_drawn(edit):
-    other = keys.key_pair(SeededRandomness(b"of somebody else".ljust(32))(32)).public
-    change_keys(edit, VICTIM, lambda k: replace(k, mask_keys=(other, *k.mask_keys[1:])))
+    other = keys.recipient(b"of somebody else".ljust(32)).public
+    change_keys(edit, VICTIM, lambda k: replace(k, key=other))
 
 
 @leak("commitments.other", with_truth=True)

@@ -1,6 +1,7 @@
 # ruff: noqa: ARG004, ARG005 - what a stage is asked, another may need to know
 """Masks that are missing, too few, or known to the server; the sums are right all the same."""
 
+from dataclasses import replace
 from unittest import mock
 
 from leaks import leak
@@ -8,8 +9,7 @@ from leaks_in_files import in_a_directory
 from staged_runs import DrawnStage, ManyStage, Stage, SteepStage, VerifiedStage
 
 from deltafl.secagg import Client, openings, pedersen
-from deltafl.secagg.cohort import Cohort
-from deltafl.secagg.masks import Link, PairSecret, SlotContext
+from deltafl.secagg.masks import PairSecret, SlotContext
 
 UPDATE = 2  # the slot, where a search has two queries
 
@@ -25,18 +25,14 @@ class PartnersStage(Stage):
         return own // 2 == peer // 2
 
     def machinery(self):
-        near, masks_with = Cohort.neighbours_among, self.masks_with
+        masks_with, real = self.masks_with, Client._mask
 
-        def masked(client, total, context):
-            own, slot = client._formed.position, client._slot
+        def masked(client, total, phase, context):
+            own, slot, pairs = phase.cohort.position, phase.slot, phase.secrets.pairs
+            few = {peer: key for peer, key in pairs[slot].items() if masks_with(own, peer, slot)}
+            secrets = replace(phase.secrets, pairs={**pairs, slot: few})
+            real(client, total, replace(phase, secrets=secrets), context)
 
-            def few(self, members):
-                return [peer for peer in near(self, members) if masks_with(own, peer, slot)]
-
-            with mock.patch.object(Cohort, "neighbours_among", few):
-                real(client, total, context)
-
-        real = Client._mask
         return mock.patch.object(Client, "_mask", masked)
 
 
@@ -140,12 +136,15 @@ def self_masks_of_no_seed(edit):
 
 
 class WholeKnownStage(Stage):
-    """The masks of whole slots do not come from the sealing keys."""
+    """The masks of whole slots do not come from the links."""
 
     def machinery(self):
-        return mock.patch.object(
-            Link, "whole", lambda link, info: PairSecret(link.peer, bytes(32), info + link.pair)
-        )
+        real = SlotContext.whole
+
+        def known(self, of_peers, members):
+            return real(self, dict.fromkeys(of_peers, bytes(32)), members)
+
+        return mock.patch.object(SlotContext, "whole", known)
 
 
 @leak("masks.other", stage=WholeKnownStage, with_truth=True)
@@ -159,11 +158,11 @@ class OtherAnswerStage(VerifiedStage):
     def machinery(self):
         real, calls = openings.commit, []
 
-        def commit(context, spec, vector, identity, sealing_key, randomness):
+        def commit(context, spec, vector, identity, key, randomness):
             calls.append(None)
             said = vector.copy()
             said[0] += len(calls) == 1
-            return real(context, spec, said, identity, sealing_key, randomness)
+            return real(context, spec, said, identity, key, randomness)
 
         return mock.patch.object(openings, "commit", commit)
 

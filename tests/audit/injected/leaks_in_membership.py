@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from leaks import leak
 from leaks_by_devices import UPDATE, VICTIM, LateStage
-from staged_runs import Edit, Kind, Said, SignedStage, Stage
+from staged_runs import ActiveStage, Edit, Kind, Said, Stage
 
 from deltafl.secagg.states import Stage as Sending
 from deltafl.secagg.states import Step, Vanish
@@ -34,22 +34,8 @@ class LateReceiptStage(Stage):
         return {VICTIM: Vanish(Step(Sending.RECEIPT), late=True)} if number == 1 else {}
 
 
-class LateSignedStage(SignedStage):
-    """One device's update comes after the list of survivors was made."""
-
-    def vanishing(self, number, take, config):
-        return {VICTIM: Vanish(Step(Sending.MASK, UPDATE), late=True)} if number == 1 else {}
-
-
 @leak("answers.ignored", stage=LateStage, twin=LateStage)
 def a_vector_that_came_in_time_and_was_called_lost(edit):
-    (late,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
-    in_its_turn(edit, late, Kind.SLOT, slot=UPDATE)
-    edit.touched = [edit.follows(edit.touched[0])]
-
-
-@leak("answers.ignored", stage=LateSignedStage, twin=LateSignedStage)
-def a_vector_that_came_in_time_and_was_signed_away(edit):
     (late,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
     in_its_turn(edit, late, Kind.SLOT, slot=UPDATE)
     edit.touched = [edit.follows(edit.touched[0])]
@@ -74,7 +60,7 @@ def a_receipt_that_never_came(edit):
     edit.remove(*edit.find(1, Kind.RECEIPT, peer=VICTIM))
 
 
-@leak("lists.strange-signature", stage=SignedStage)
+@leak("lists.strange-signature", stage=ActiveStage)
 def a_signature_that_never_came(edit):
     edit.remove(*edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM))
 
@@ -133,7 +119,7 @@ def a_survivor_whose_vector_came_last_and_who_is_not_asked_for_shares(edit):
     edit.touched = [edit.closing(edit.find(1, Kind.REQUEST, slot=UPDATE)[0])]
 
 
-@leak("messages.missing", stage=SignedStage)
+@leak("messages.missing", stage=ActiveStage)
 def a_survivor_whose_vector_came_last_and_who_is_not_asked_to_sign(edit):
     last = last_of(edit, Kind.MASKED, slot=UPDATE)
     for asked, answered in ((Kind.REQUEST, Kind.SHARES), (Kind.CHECK, Kind.SIGNATURE)):
@@ -141,7 +127,7 @@ def a_survivor_whose_vector_came_last_and_who_is_not_asked_to_sign(edit):
     edit.touched = [edit.closing(edit.find(1, Kind.CHECK, slot=UPDATE)[0])]
 
 
-@leak("messages.missing", stage=SignedStage)
+@leak("messages.missing", stage=ActiveStage)
 def a_signature_that_others_are_shown_of_a_device_that_is_not_asked_for_shares(edit):
     (own,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=edit.run.stage.ids[0])
     last = edit.find(1, Kind.SIGNATURE, slot=UPDATE)[-1]

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from leaks import leak
 from leaks_by_servers import OTHER, UPDATE, VICTIM, a_masked_vector_changed_afterwards, without
-from staged_runs import Kind, SignedStage, Stage, VerifiedStage
+from staged_runs import ActiveStage, Kind, Stage, VerifiedStage
 
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
@@ -33,19 +33,7 @@ def a_whole_slot_with_a_device_that_was_lost(edit):
     edit.touched = edit.touched[:1]
 
 
-@leak("spec.relayed", stage=VerifiedStage)
-def a_first_whole_slot_of_which_no_list_was_signed(edit):
-    edit.remove(*edit.find(1, Kind.CHECK, slot=0), *edit.find(1, Kind.SIGNATURE, slot=0))
-    edit.touched = edit.find(1, Kind.SLOT, slot=0)[:1]
-
-
-@leak("lists.no-quorum", stage=VerifiedStage)
-def a_first_whole_slot_without_signatures(edit):
-    (entry,) = edit.find(1, Kind.SLOT, slot=0, peer=VICTIM)
-    edit.put_message(entry, replace(edit.message(entry), signatures={}))
-
-
-@leak("lists.strange-signature", stage=SignedStage)
+@leak("lists.strange-signature", stage=ActiveStage)
 def survivors_with_signatures_of_other_survivors(edit):
     (entry,) = edit.find(1, Kind.REQUEST, slot=UPDATE, peer=VICTIM)
     (earlier,) = edit.find(1, Kind.REQUEST, slot=0, peer=VICTIM)
@@ -228,7 +216,7 @@ def a_threshold_that_keeps_one_device(edit):
 
 @leak(
     "round.below-policy",
-    stage=SignedStage,
+    stage=ActiveStage,
     twin=VerifiedStage,
     options={"adversary": Adversary.ACTIVE},
 )

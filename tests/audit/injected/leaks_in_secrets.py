@@ -14,14 +14,14 @@ from nacl.bindings import (
     crypto_core_ed25519_sub,
     crypto_scalarmult_ed25519_base_noclamp,
 )
-from staged_runs import Kind, ProvedStage, SignedStage, Stage, VerifiedStage
+from staged_runs import ActiveStage, Kind, ProvedStage, Stage, VerifiedStage
 
 from deltafl.protocol.quantile.ballots import Voter
-from deltafl.secagg import Client, keys, openings, pedersen, proofs
+from deltafl.secagg import Client, openings, pedersen, proofs
 from deltafl.secagg.directory import Credentials
 from deltafl.secagg.identity import Identity, identity
-from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.randomness import SeededRandomness
+from deltafl.sim.inspect.audit.public_keys import coordinate
 
 PRIME = 2**255 - 19
 SMALL_ORDER = bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05")
@@ -45,7 +45,7 @@ def digest(*parts: bytes) -> int:
 # --- keys ----------------------------------------------------------------------------------------
 
 
-class GuessableIdentityStage(SignedStage):
+class GuessableIdentityStage(ActiveStage):
     """One device's identity follows from its id."""
 
     def enrol(self, number, enrolment):
@@ -53,14 +53,14 @@ class GuessableIdentityStage(SignedStage):
         enrolment._enrolled[VICTIM] = Credentials(own, enrolment)
 
 
-class RepeatedIdentityStage(SignedStage):
+class RepeatedIdentityStage(ActiveStage):
     """One device's identity is of a byte, repeated."""
 
     def enrol(self, number, enrolment):
         enrolment._enrolled[VICTIM] = Credentials(identity(bytes([9]) * 32), enrolment)
 
 
-class ScalarIdentityStage(SignedStage):
+class ScalarIdentityStage(ActiveStage):
     """The secret scalar of one device's identity is the number 13, as X25519 uses it."""
 
     def enrol(self, number, enrolment):
@@ -84,34 +84,34 @@ def an_identity_of_one_byte(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
 
-def with_top_bit(key: bytes) -> PublicKey:
-    return PublicKey(key[:-1] + bytes([key[-1] | 0x80]))
+def with_top_bit(key: bytes) -> bytes:
+    return key[:-1] + bytes([key[-1] | 0x80])
 
 
-def with_small_order(key: bytes) -> PublicKey:
-    """The same key, and a point of order 8."""
-    u = keys.coordinate(key)
+def with_small_order(key: bytes) -> bytes:
+    """The same X25519 key, and a point of order 8."""
+    u = coordinate(key)
     y = (u - 1) * pow(u + 1, -1, PRIME) % PRIME
     point = crypto_core_ed25519_add(y.to_bytes(32, "little"), SMALL_ORDER)
     y = int.from_bytes(point, "little") & (1 << 255) - 1
-    return PublicKey(((1 + y) * pow(1 - y, -1, PRIME) % PRIME).to_bytes(32, "little"))
+    return ((1 + y) * pow(1 - y, -1, PRIME) % PRIME).to_bytes(32, "little")
 
 
 @leak("keys.outside-group")
 def a_bit_that_readers_of_keys_ignore(edit):
-    change_keys(edit, VICTIM, lambda k: replace(k, sealing_key=with_top_bit(k.sealing_key)))
+    change_keys(edit, VICTIM, lambda k: replace(k, key=with_top_bit(k.key)))
 
 
 @leak("keys.outside-group")
-def a_mask_key_and_a_point_of_small_order(edit):
+def a_key_and_a_point_of_small_order(edit):
     change_keys(
         edit,
         VICTIM,
-        lambda k: replace(k, mask_keys=(*k.mask_keys[:-1], with_small_order(k.mask_keys[-1]))),
+        lambda k: replace(k, key=k.key[:-32] + with_small_order(k.key[-32:])),
     )
 
 
-@leak("keys.outside-group", stage=SignedStage)
+@leak("keys.outside-group", stage=ActiveStage)
 def an_identity_and_a_point_of_small_order(edit):
     def changed(message):
         own = message.credential
@@ -154,7 +154,7 @@ def an_identity_whose_scalar_is_small(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
 
-class SmallNonceStage(SignedStage):
+class SmallNonceStage(ActiveStage):
     """Nonces count up from a number that everybody can try."""
 
     def machinery(self):
@@ -162,7 +162,7 @@ class SmallNonceStage(SignedStage):
         return signing_with(lambda own, message: next(numbers))
 
 
-class CountedNonceStage(SignedStage):
+class CountedNonceStage(ActiveStage):
     """Nonces count up from a number that nobody knows."""
 
     def machinery(self):
@@ -170,7 +170,7 @@ class CountedNonceStage(SignedStage):
         return signing_with(lambda own, message: start + next(numbers))
 
 
-class MessageNonceStage(SignedStage):
+class MessageNonceStage(ActiveStage):
     """Nonces are digests of the message."""
 
     def machinery(self):
@@ -253,7 +253,7 @@ class SmallOrderStage(VerifiedStage):
     def machinery(self):
         real, calls = pedersen.commit, {}
 
-        def commit(context, spec, vector, own, sealing_key, randomness):
+        def commit(context, spec, vector, own, key, randomness):
             at = context.session_id, context.info
             calls[at] = calls.get(at, 0) + 1
 
@@ -264,7 +264,7 @@ class SmallOrderStage(VerifiedStage):
                 return crypto_core_ed25519_sub(point, SMALL_ORDER) if calls[at] == 2 else point
 
             with mock.patch.object(pedersen, "commit", moved):
-                return honest(context, spec, vector, own, sealing_key, randomness)
+                return honest(context, spec, vector, own, key, randomness)
 
         honest = openings.commit
         return mock.patch.object(openings, "commit", commit)
@@ -336,13 +336,13 @@ def a_blinding_that_follows_from_an_id(edit):
 
 # --- secrets that follow from others -------------------------------------------------------------
 
-SEALING, SEED = 0, 3  # draws of a device in a session with two slots that are not whole
+KEY, SEED = 0, 1  # draws of a device, for its key and for the first slot that is not whole
 
 
 class RelatedStage(Stage):
     """One device draws a secret that follows from another."""
 
-    to, of = SEED, SEALING  # draw `to` follows from draw `of`
+    to, of = SEED, KEY  # draw `to` follows from draw `of`
     past = 0  # of so many rounds before
 
     def follow(self, secret: bytes) -> bytes:
@@ -358,9 +358,9 @@ class RelatedStage(Stage):
 
 
 class FlippedStage(RelatedStage):
-    """A seed that gives the sealing key away, once it is rebuilt."""
+    """A seed that gives the key away, once it is rebuilt."""
 
-    to, of = SEALING, SEED
+    to, of = KEY, SEED
 
     def follow(self, secret):
         return bytes(byte ^ 0xFF for byte in secret)
@@ -374,7 +374,7 @@ class DigestedStage(FlippedStage):
 
 
 class RatchetStage(FlippedStage):
-    """A sealing key that follows from the seed of the round before."""
+    """A key that follows from the seed of the round before."""
 
     past = 1
 
@@ -387,14 +387,14 @@ class SeedRatchetStage(RelatedStage):
 
 
 class MaskedSecretStage(RelatedStage):
-    """A seed that is the sealing secret under a constant that somebody knows."""
+    """A seed that is the secret of the key under a constant that somebody knows."""
 
     def follow(self, secret):
         pad = SeededRandomness(b"the same for all".ljust(32))(32)
         return bytes(one ^ other for one, other in zip(secret, pad, strict=True))
 
 
-class SignsLaterStage(SignedStage):
+class SignsLaterStage(ActiveStage):
     """One device signs with a digest of a seed that it shares."""
 
     def enrol(self, number, enrolment):
@@ -409,17 +409,17 @@ def a_seed_that_is_a_digest_of_another_secret(edit):
 
 
 @leak("secrets.guessed", stage=FlippedStage)
-def a_sealing_key_of_the_complement_of_a_seed(edit):
+def a_key_of_the_complement_of_a_seed(edit):
     assert edit.run.entries
 
 
 @leak("secrets.guessed", stage=DigestedStage)
-def a_sealing_key_of_a_digest_of_a_seed(edit):
+def a_key_of_a_digest_of_a_seed(edit):
     assert edit.run.entries
 
 
 @leak("secrets.guessed", stage=RatchetStage, round=2)
-def a_sealing_key_of_the_complement_of_a_seed_of_the_round_before(edit):
+def a_key_of_the_complement_of_a_seed_of_the_round_before(edit):
     assert edit.run.entries
 
 
@@ -452,13 +452,13 @@ class LateBareStage(LateStage):
     def machinery(self):
         real = Client._mask
 
-        def masked(client, total, context):
-            if client.client_id != VICTIM or client._slot != UPDATE:
-                return real(client, total, context)
+        def masked(client, total, phase, context):
+            if client.client_id != VICTIM or phase.slot != UPDATE:
+                return real(client, total, phase, context)
             bare = client._primitives
             client._primitives = mock.Mock(wraps=bare, add_masks=lambda *_: None)
             try:
-                return real(client, total, context)
+                return real(client, total, phase, context)
             finally:
                 client._primitives = bare
 

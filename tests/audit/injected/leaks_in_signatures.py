@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from leaks import leak
 from leaks_by_devices import UPDATE, VICTIM
-from staged_runs import Edit, Kind, SignedStage, VerifiedStage
+from staged_runs import ActiveStage, Edit, Kind
 
 
 def signatures_of(edit: Edit, slot: int) -> dict[int, bytes]:
@@ -31,28 +31,11 @@ def all_of_them(_shown, came):
     return came
 
 
-@leak("lists.chosen-signatures", stage=SignedStage)
+@leak("lists.chosen-signatures", stage=ActiveStage)
 def a_request_with_signatures_of_the_server_s_choice(edit):
     choose(edit, Kind.REQUEST, UPDATE, with_the_last_for_the_first)
 
 
-@leak("lists.chosen-signatures", stage=SignedStage)
+@leak("lists.chosen-signatures", stage=ActiveStage)
 def a_request_with_all_signatures(edit):
     choose(edit, Kind.REQUEST, UPDATE, all_of_them)
-
-
-@leak("lists.chosen-signatures", stage=VerifiedStage)
-def a_question_with_signatures_of_the_server_s_choice(edit):
-    choose(edit, Kind.SLOT, 0, with_the_last_for_the_first)
-
-
-@leak("lists.no-quorum", stage=VerifiedStage)
-def a_question_with_fewer_signatures_than_came(edit):
-    choose(edit, Kind.SLOT, 0, lambda shown, _came: shown[1:])
-
-
-@leak("lists.strange-signature", stage=SignedStage)
-def a_signature_with_a_question_that_needs_none(edit):
-    (opened,) = edit.find(1, Kind.SLOT, slot=1, peer=VICTIM)
-    earlier = {0: signatures_of(edit, 0)[0]}
-    edit.put_message(opened, replace(edit.message(opened), signatures=earlier))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from leaks import leak
-from staged_runs import Edit, Kind, SignedStage, VerifiedStage
+from staged_runs import ActiveStage, Edit, Kind, VerifiedStage
 
 from deltafl.protocol import wire as round_wire
 
@@ -43,18 +43,11 @@ def a_question_before_the_sum_that_it_follows_from(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=WHOLE)[:1]
 
 
-@leak("messages.untimely", stage=SignedStage)
+@leak("messages.untimely", stage=ActiveStage)
 def a_list_to_be_signed_although_one_is_agreed(edit):
     before = edit.sums(1)[0]
     for entry in edit.find(1, Kind.CHECK, slot=0):
         edit.insert_like(before, entry, replace(edit.message(entry), slot=WHOLE))
-
-
-@leak("lists.strange-signature", stage=SignedStage)
-def signatures_of_a_list_that_needs_none(edit):
-    signatures = edit.message(edit.find(1, Kind.REQUEST, slot=0)[0]).signatures
-    entry = edit.find(1, Kind.SLOT, slot=WHOLE)[0]
-    edit.put_message(entry, replace(edit.message(entry), signatures=signatures))
 
 
 @leak("cohort.uninvited")
@@ -73,7 +66,7 @@ def the_proof_of_a_sum_that_is_not_there_yet(edit):
     del edit.touched[3:]
 
 
-@leak("spec.relayed", stage=SignedStage)
+@leak("spec.relayed", stage=ActiveStage)
 def signatures_that_nobody_is_recorded_to_have_sent(edit):
     edit.remove(*edit.find(1, Kind.CHECK, slot=0), *edit.find(1, Kind.SIGNATURE, slot=0))
     edit.touched = []

@@ -43,6 +43,10 @@ from deltafl.secagg import (
     ThreatModel,
 )
 from deltafl.secagg import wire as session_wire
+from deltafl.secagg.client import Answered, Linked, Opened
+from deltafl.secagg.cohort import Secrets
+from deltafl.secagg.messages import OpenSlot
+from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver, Trip
 from deltafl.secagg.states import Step, Vanish
@@ -58,7 +62,7 @@ SEED = 1
 """Of the public seeds that a run draws from its settings."""
 
 SESSIONS = Sessions(RoundPolicy(**lenient.ROUNDS), min_cohort=5)
-SIGNED = replace(SESSIONS, signed=True, threat=ThreatModel(adversary=Adversary.ACTIVE))
+ACTIVE = replace(SESSIONS, threat=ThreatModel(adversary=Adversary.ACTIVE))
 LENIENT = RoundPolicy(
     **lenient.ROUNDS,
     min_cohort=2,
@@ -167,6 +171,7 @@ class Stage:
     max_queries = 2
     length = 60
     sessions = SESSIONS
+    primitives = PLAIN
     is_lenient = False
     is_credulous = False
     is_verified = False
@@ -236,7 +241,7 @@ class Stage:
         return sources_of(self.seed(number, take, device))[0]
 
     def enrol(self, number: int, enrolment: Enrolment) -> None:
-        """Called before every round of a signed run."""
+        """Called before every round."""
 
     def model(self, number: int, model: np.ndarray) -> np.ndarray:
         """What is announced in place of the model that follows."""
@@ -283,14 +288,14 @@ class DrawnStage(Stage):
         return Seeds(SEED).digest(Purpose.GRAPH, round_index=number - 1)
 
 
-class SignedStage(Stage):
-    """An honest run whose sessions are signed."""
+class ActiveStage(Stage):
+    """An honest run whose sessions withstand an active server."""
 
-    sessions = SIGNED
+    sessions = ACTIVE
 
 
-class VerifiedStage(SignedStage):
-    """An honest run whose searches are verified, and whose first lists are signed."""
+class VerifiedStage(ActiveStage):
+    """An honest run whose searches are verified."""
 
     method = "mm"
     is_verified = True
@@ -379,7 +384,7 @@ HONEST = (
     VerifiedStage,
     TinyStage,
     Stage,
-    SignedStage,
+    ActiveStage,
     SteepStage,
     OneQuestionStage,
     ManyStage,
@@ -395,12 +400,20 @@ class StagedClient(RoundClient):
     A credulous one only answers any question.
     """
 
-    def __init__(self, client_id, policy, randomness, credentials, noise, *, stage, number):
-        super().__init__(client_id, policy, randomness, credentials, noise)
+    def __init__(self, client_id, policy, credentials, randomness, noise, *, stage, number):
+        about = client_id, policy, credentials, randomness
+        super().__init__(*about, noise, stage.primitives)
         self._stage, self._number, self._id = stage, number, client_id
         if stage.is_lenient:
-            self._session = _LenientSession(client_id, policy, randomness, credentials)
+            self._session = _LenientSession(*about, stage.primitives)
         self.inputs: dict[int, np.ndarray] = {}
+        self.held: Secrets | None = None
+
+    def receive(self, data):
+        reply = super().receive(data)
+        if self.held is None and isinstance(self._session._phase, Linked):
+            self.held = self._session._phase.secrets
+        return reply
 
     def _mask(self, vector, prove=None):
         slot = self._session.slot
@@ -414,17 +427,18 @@ class StagedClient(RoundClient):
 
     def share(self, slot: int, owner: int, kind: int) -> np.ndarray:
         """The share that it holds of a secret."""
-        held = self._session._held
-        column = self._session.params.columns[slot]
-        return held.shares[held.positions.tolist().index(owner), column, kind]
+        return self.held.shares[slot][self.held.owners.tolist().index(owner), kind]
 
 
 class _LenientSession(Client):
     """Answers in a whole slot over whomever it is told."""
 
-    def _agree(self, message):
-        self._formed.shrink(message.members)
-        self._agreed = message.members
+    def _take(self, message):
+        phase = self._phase
+        if not (isinstance(phase, Answered) and isinstance(message, OpenSlot)):
+            return super()._take(message)
+        left = phase.secrets.after(message.slot - 1)
+        return None, Opened(phase.cohort.shrunk(message.members), left, message.slot)
 
 
 class _LenientSessionServer(Server):
@@ -533,15 +547,14 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model):
     run.params[params.tag] = params
     policy = LENIENT if stage.is_lenient else stage.sessions.policy
     for i in cohort:
-        identity = enrolment.seed(i) if params.signed else b""
-        run.told[number].seeds[params.tag, i] = stage.seed(number, take, i), identity
+        run.told[number].seeds[params.tag, i] = stage.seed(number, take, i), enrolment.seed(i)
     devices = {i: Device(i, stage.weight(i), stage.base(i), number) for i in cohort}
     clients = {
         i: StagedClient(
             i,
             policy,
+            enrolment.credentials(i),
             stage.randomness(number, take, i),
-            enrolment.credentials_for(i, params),
             sources_of(stage.seed(number, take, i))[1],
             stage=stage,
             number=number,

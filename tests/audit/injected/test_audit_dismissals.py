@@ -64,28 +64,29 @@ class FewBoxesStage(HonestServerStage):
         return replace(message, boxes=boxes)
 
 
-class OwnBoxStage(HonestServerStage):
-    """One device refuses its own box, which nobody has sent it."""
+class OwnLinkStage(HonestServerStage):
+    """One device says that it has a link with itself."""
 
     step = Step(Sending.RECEIPT)
 
     @staticmethod
     def changed(message):
-        return replace(message, refused=(2,))
+        (link, *_) = message.links.values()
+        return replace(message, links={**message.links, 2: link})
 
 
-class BlamedStage(HonestServerStage):
-    """One device refuses most boxes."""
+class AloneStage(HonestServerStage):
+    """One device says that it could read few boxes."""
 
     step = Step(Sending.RECEIPT)
 
     @staticmethod
     def changed(message):
-        return replace(message, refused=(0, 1, 3, 4))
+        return replace(message, links={p: message.links[p] for p in (5, 6)})
 
 
-@pytest.mark.parametrize("stage", [RefusalStage, BlamedStage, UnheldStage, OwnBoxStage])
-def test_complaints_drop_whom_the_rules_say(tmp_path, stage):
+@pytest.mark.parametrize("stage", [RefusalStage, AloneStage, UnheldStage, OwnLinkStage])
+def test_missing_links_drop_whom_the_rules_say(tmp_path, stage):
     edit = Edit(played(stage))
     asked = {entry.peer for entry in edit.find(1, Kind.SLOT, slot=0)}
     assert set(stage().ids) - asked == (set() if stage is RefusalStage else {VICTIM})
@@ -101,10 +102,13 @@ def test_devices_whose_answers_do_not_fit_are_dropped(tmp_path, stage):
     assert accused(edit, tmp_path) == set()
 
 
-@pytest.mark.parametrize("stage", [BlamedStage, UnheldStage])
-def test_without_the_complaints_the_same_losses_are_named(tmp_path, stage):
-    """Control: it is the complaints that explain them."""
-    edit = Edit(played(stage))
-    for receipt in edit.find(1, Kind.RECEIPT):
-        edit.put_message(receipt, replace(edit.message(receipt), refused=()))
+def test_with_all_links_the_same_losses_are_named(tmp_path):
+    """Control: it is the missing links that explain them."""
+    edit = Edit(played(AloneStage))
+    (receipt,) = edit.find(1, Kind.RECEIPT, peer=VICTIM)
+    links = dict(edit.message(receipt).links)
+    for other in edit.find(1, Kind.RECEIPT):  # both ends say the same of their keys
+        said = edit.message(other).links
+        links |= {Stage().ids.index(other.peer): said[2]} if 2 in said else {}
+    edit.put_message(receipt, replace(edit.message(receipt), links=links))
     assert "answers.ignored" in accused(edit, tmp_path)

@@ -11,7 +11,7 @@ from leaks_by_devices import (
     losses_behind_masked_vectors,
 )
 from leaks_by_servers import SameModelStage
-from staged_runs import Edit, Kind, Over, SignedStage, Stage, played, write
+from staged_runs import ActiveStage, Edit, Kind, Over, Stage, played, write
 
 from deltafl.secagg import Adversary
 from deltafl.sim.inspect.audit.auditor import audit
@@ -115,7 +115,7 @@ def test_a_model_that_is_shown_again_is_worse_where_devices_answer_again(
 @pytest.mark.parametrize(("accepts", "found"), [(False, {Severity.HIGH}), (True, set())])
 def test_searches_that_are_not_verified_may_be_accepted(tmp_path, accepts, found):
     options = Options(adversary=Adversary.ACTIVE, unverified_if_active=accepts)
-    write(played(SignedStage).entries, tmp_path / "t.sqlite")
+    write(played(ActiveStage).entries, tmp_path / "t.sqlite")
     findings = audit(tmp_path / "t.sqlite", options).findings
     said = (one.severity for one in findings if "the search is not verified" in one.detail)
     assert set(said) == found

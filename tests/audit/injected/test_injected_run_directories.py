@@ -125,7 +125,6 @@ LIES = {
     "a θ": (in_settings("theta = 0.5", "theta = 0.75"), "theta = Fraction(1, 2), and it is"),
     "a method": (in_settings('"bracketed"', '"mm"'), "method = 'bracketed', and it is"),
     "a start": (in_settings("warm_start = true", "warm_start = false"), ".warm_start = "),
-    "signatures": (in_settings("signed = false", "signed = true"), "session.signed = False, and"),
     "a seed": (in_settings("seed = 1\n", "seed = 2\n"), "rounds[1].session.graph_seed = "),
     "an array of the bundle": (another_array, "bundle.npz: not a bundle that can be used"),
     "a comment of the bundle": (a_comment, "SHA-256 of bundle.npz = "),

@@ -11,13 +11,13 @@ from functools import partial
 import numpy as np
 import pytest
 from leaks import USUAL, as_transcript, truth_of
-from staged_runs import SignedStage, Stage, StagedClient, TinyStage, play
+from staged_runs import ActiveStage, Stage, StagedClient, TinyStage, play
 
 from deltafl.protocol.levels import LevelRounds
 from deltafl.protocol.quantile.histogram import Bracketed
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import Adversary, Server, keys, labels, params, wire
+from deltafl.secagg import Adversary, Server, labels, links, params, wire
 from deltafl.secagg import server as server_module
 from deltafl.secagg.errors import PeerError, UsageError
 from deltafl.secagg.graph import Graph
@@ -45,8 +45,8 @@ class OnceStage(Stage):
     num_rounds = 1
 
 
-class SignedOnceStage(SignedStage):
-    """A single round, signed."""
+class ActiveOnceStage(ActiveStage):
+    """A single round against an active server."""
 
     num_rounds = 1
 
@@ -83,18 +83,18 @@ class LateStage(OnceStage):
         return {self.ids[0]: Vanish(Step(Sending.MASK, UPDATE), late=True)}
 
 
-def asks_for_both_kinds(patch):
+def tells_two_lists_of_survivors(patch):
     """Half of the devices are told that a survivor was lost."""
-    honest = Server._ask_for_shares
+    honest = Summing.requests
 
-    def ask(self, slot):
-        fewer = slot.contributed.copy()
+    def requests(self, recipients, linked):
+        fewer = self.contributed.copy()
         fewer[0] = False
-        other = wire.encode(UnmaskRequest(self._slot, fewer), self.params)
-        told = dict(honest(self, slot))
+        other = wire.encode(UnmaskRequest(self.index, fewer, {}), self.params)
+        told = dict(honest(self, recipients, linked))
         return told | dict.fromkeys(list(told)[len(told) // 2 :], other)
 
-    patch(Server, "_ask_for_shares", ask)
+    patch(Summing, "requests", requests)
 
 
 def takes_dropped_devices_back(patch):
@@ -152,12 +152,11 @@ def says_a_sum_that_is_off_by_one(patch):
 
 
 def sends_no_signatures(patch):
-    honest = Summing.with_signatures
+    def requests(self, recipients, _linked):
+        without = UnmaskRequest(self.index, self.contributed, {})
+        return dict.fromkeys(recipients, wire.encode(without, self.params))
 
-    def without(self, message, *rest):
-        return honest(self, lambda slot, members, _: message(slot, members), *rest)
-
-    patch(Summing, "with_signatures", without)
+    patch(Summing, "requests", requests)
 
 
 def takes_a_late_vector(patch):
@@ -190,18 +189,22 @@ def does_not_shuffle_the_ring(patch):
 def masks_alike_in_all_slots(patch):
     """The masks that two devices share are not bound to the slot and its question."""
 
-    def pair_secrets(self, own, peers, public):
-        label = labels.pack(Label.PAIRWISE_MASK)
-        return [
-            PairSecret(
-                peer,
-                keys.extract(own.agree(key), salt=self.session_id),
-                label + b"".join(sorted((own.public, key))),
-            )
-            for peer, key in zip(peers, public, strict=True)
-        ]
+    def tolerant(_self, of_peers):
+        info = labels.pack(Label.PAIRWISE_MASK)
+        return [PairSecret(peer, key, info) for peer, key in of_peers.items()]
 
-    patch(SlotContext, "pair_secrets", pair_secrets)
+    patch(SlotContext, "tolerant", tolerant)
+
+
+def has_one_key_for_all_slots(patch):
+    """A recovery key opens more than the keys of its slot."""
+    honest = links.link
+
+    def link(session_id, low, high, num_slots):
+        own = honest(session_id, low, high, num_slots)
+        return replace(own, keys=own.keys[:1] * num_slots)
+
+    patch(links, "link", link)
 
 
 def lets_two_lists_be_signed(patch):
@@ -214,19 +217,20 @@ def nothing(_patch):
 
 ACTIVE = {"adversary": Adversary.ACTIVE}
 FAULTS = (
-    (asks_for_both_kinds, OnceStage, {"shares.both-kinds", "spec.told-apart"}, {}),
+    (tells_two_lists_of_survivors, OnceStage, {"spec.told-apart"}, {}),
     (takes_dropped_devices_back, LosingStage, {"spec.membership"}, {}),
     (shows_one_device_other_keys, OnceStage, {"spec.relayed"}, {}),
     (forgets_the_floor, EmptyingStage, {"spec.membership"}, {}),
     (asks_at_one_pivot_again, OnceStage, {"spec.questions"}, {}),
     (announces_another_threshold, OnceStage, {"spec.questions"}, {}),
     (says_a_sum_that_is_off_by_one, OnceStage, {"independent.differs"}, {}),
-    (sends_no_signatures, SignedOnceStage, {"spec.relayed"}, {}),
+    (sends_no_signatures, ActiveOnceStage, {"spec.relayed"}, {}),
     (takes_a_late_vector, LateStage, {"spec.membership"}, {}),
     (draws_one_graph_for_all_rounds, Stage, {"session.seed-repeated"}, {}),
     (does_not_shuffle_the_ring, SparseStage, {"independent.differs"}, {}),
     (masks_alike_in_all_slots, OnceStage, {"independent.differs"}, {}),
-    (lets_two_lists_be_signed, SignedOnceStage, {"spec.threshold"}, ACTIVE),
+    (has_one_key_for_all_slots, OnceStage, {"independent.differs"}, {}),
+    (lets_two_lists_be_signed, ActiveOnceStage, {"spec.threshold"}, ACTIVE),
 )
 CONTROLS = [*dict.fromkeys((stage, bool(options)) for _, stage, _, options in FAULTS)]
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from deltafl.protocol.client import RoundClient
 from deltafl.secagg import ClientId, Credentials, FirstUse, Ledger, MemoryLedger
 from deltafl.secagg.identity import identity
+from deltafl.secagg.primitives import Primitives
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.device_replay import LENIENT, DeviceReplay
+from deltafl.sim.inspect.audit.device_replay import LENIENT, DeviceReplay, ReplayedBoxes
 from deltafl.sim.inspect.audit.findings import Finding
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.session_log import Session
@@ -36,10 +37,10 @@ masks.other critical device A7: a masked vector is not what its device masks wit
     Masks come from elsewhere or are missing, or the vector holds something else.
 proof.predictable critical device A7: a device proved its answer by other numbers than it drew
     Whoever knows the numbers reads the answer and the weight from the proof.
-boxes.other critical device A3: a box does not hold its device's shares, sealed by its keys
-    Others may read the shares, or the box holds something else.
-boxes.refused medium device A22: a device refused a box that holds its shares
-    Complaints give a server a reason to leave devices out. This one may be invented.
+boxes.other critical device A3: a box does not hold a half and shares that its device drew
+    Others may know what is in it, or the box holds something else.
+links.other high device A7: a device said of its links what does not follow from its boxes
+    It may have deposited a key that others can read, or deny a link, or be the cause of a lost sum.
 shares.other medium device A22: a device gave other shares than those that it had been sent
     The sum may be wrong or lost.
 policy.ignored high device A24: a device answered what devices refuse
@@ -59,6 +60,7 @@ truth.disagrees high record A24: the truth file disagrees with the record
         self._policy = LENIENT if config is None else policy_of(config)
         self._ledgers: dict[int, Ledger] = defaultdict(MemoryLedger)
         self._devices: dict[tuple[bytes, int], DeviceReplay | None] = {}  # None without a seed
+        self._boxes: dict[bytes, ReplayedBoxes] = {}
         self._latest = b""  # the session
         self._found: list[Finding] = []  # in the round
         self._played = self._rounds = 0
@@ -88,16 +90,22 @@ truth.disagrees high record A24: the truth file disagrees with the record
         """A device that is heard of for the first time; None if its seed is not known."""
         if (seed := round_.truth.seeds.get(key)) is None:
             return None
-        peer, (secrets, noise) = key[1], sources_of(seed.seed)
-        own = Credentials(identity(seed.identity), FirstUse()) if seed.identity else None
-        about = ClientId(peer), self._policy, secrets, own, noise
-        client = RoundClient(*about, ledger=self._ledgers[peer])
+        (tag, peer), (secrets, noise) = key, sources_of(seed.seed)
+        if tag not in self._boxes:
+            seeds = round_.truth.seeds.values()
+            self._boxes[tag] = ReplayedBoxes(one.seed for one in seeds if one.tag == tag)
+        boxes, own = self._boxes[tag], Credentials(identity(seed.identity), FirstUse())
+        about = ClientId(peer), self._policy, own, secrets, noise
+        primitives = Primitives(seal=boxes.seal, open=boxes.open)
+        client = RoundClient(*about, primitives=primitives, ledger=self._ledgers[peer])
         inputs = {level: one for (of, level), one in round_.truth.inputs.items() if of == peer}
-        return DeviceReplay(client, session.params, inputs)
+        return DeviceReplay(client, session.params, inputs, boxes)
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Say what was found, and compare what the record says of its truth."""
         devices = [(peer, one) for (_, peer), one in self._devices.items() if one is not None]
+        for _, one in devices:
+            one.answer()
         played = sum(not one.lost_track for _, one in devices)
         self._played += played
         self._rounds += bool(played)
@@ -108,7 +116,7 @@ truth.disagrees high record A24: the truth file disagrees with the record
         is_over = end is not None and end.aborted != INTERRUPTED
         # of a round without an end, nothing is in the truth
         yield from (one for one in self._found if is_over or one.rule != "truth.missing")
-        self._devices, self._found = {}, []
+        self._devices, self._boxes, self._found = {}, {}, []
         is_due = config is not None and config.privacy.truth
         if end is not None and is_over and (end.truth or is_due) and end.truth != digest:
             said = f"has the digest {end.truth.hex()}" if end.truth else "has no digest"

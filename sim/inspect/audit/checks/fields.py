@@ -1,7 +1,7 @@
 """Does everything that should look random look so, and is no secret a guess?
 
-Keys, nonces, boxes, commitments, signatures, proofs, the secrets that the server rebuilds, and the
-polynomials by which they were shared.
+Keys, boxes, tags, deposits, commitments, signatures, proofs, the secrets that the server rebuilds,
+and the polynomials by which they were shared.
 """
 
 from collections import defaultdict
@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 
 from deltafl.secagg import openings, pedersen, shamir, wire
-from deltafl.secagg.keys import KeyPair
 from deltafl.secagg.messages import SumOpening, UnmaskShares
 from deltafl.secagg.summing import SlotSum
 from deltafl.secagg.wire import Kind
@@ -79,7 +78,7 @@ shares.unfitting medium device A22: a share does not lie on the polynomial of th
         self._fields = Strings(premises.budget, _FIELDS)
         self._leading = Strings(premises.budget, _SHARES)
         self._lasting: set[tuple[int, bytes]] = set()  # identities stay the same
-        self._before: dict[bytes, tuple[str, KeyPair | None]] = {}  # rebuilt in the round before
+        self._before: dict[bytes, str] = {}  # rebuilt in the round before: whose
         self._begin()
 
     def _begin(self) -> None:
@@ -88,7 +87,7 @@ shares.unfitting medium device A22: a share does not lie on the polynomial of th
         self._shown: dict[bytes, list[tuple[bool, str, Evidence]]] = defaultdict(list)
         self._has_proofs = False
         self._signed: dict[int, bytes] = {}  # the last signature of each device
-        self._rebuilt: dict[bytes, tuple[str, KeyPair | None]] = {}
+        self._rebuilt: dict[bytes, str] = {}
 
     def on_message(self, seen: Seen, round_: RoundView) -> tuple[()]:
         """Take in what should look random in a device's message; a repeated message is left out."""
@@ -116,12 +115,10 @@ shares.unfitting medium device A22: a share does not lie on the polynomial of th
     ) -> Iterator[Finding]:
         """Take in the secrets that were rebuilt for a sum, and what is known of blindings."""
         if learnt.recovered is not None:
-            pairs = learnt.recovered.mask_keys
-            keys = {position: pair.secret for position, pair in pairs.items()}
-            for position, secret in (*learnt.recovered.seeds.items(), *keys.items()):
-                whose = f"device {session.ids[position]}'s"
+            both = learnt.recovered.seeds, learnt.recovered.recovery
+            for position, secret in chain(*(one.items() for one in both)):
+                self._rebuilt[secret] = whose = f"device {session.ids[position]}'s"
                 self._add(_SECRETS, whose, as_rows([secret]), place)
-                self._rebuilt[secret] = whose, pairs.get(position)
         opening = wire.decode(learnt.opening, session.params) if learnt.opening else None
         if isinstance(opening, SumOpening):
             rows = random_blinding(opening.packed)
@@ -208,10 +205,8 @@ shares.unfitting medium device A22: a share does not lie on the polynomial of th
             for values in visible.values():
                 for one, number in product(values[:_NUMBERS], values[_NUMBERS : 2 * _NUMBERS]):
                     yield one + number, "what everybody can see", (), False
-        for secret, (whose, pair) in (self._before | self._rebuilt).items():
+        for secret, whose in (self._before | self._rebuilt).items():
             due = [(True, secret[: guesses.HEAD])]
-            if pair is not None:
-                due.append((False, pair.public[: guesses.HEAD]))
             yield secret, f"{whose} rebuilt secret", due, True
 
     def _share(self, session: Session, slot: int, whole: Strings) -> Iterator[Finding]:

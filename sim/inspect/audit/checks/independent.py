@@ -49,6 +49,8 @@ independent.differs high server A17: a second computation comes to something els
         self._sums += len(over.view.sums)
         for tag, session in over.view.sessions.items():
             opinion = self._opinions[tag]
+            for detail, place in opinion.told():
+                yield self.rules.found("independent.differs", detail, [place])
             for slot in session.slots:
                 if (record := session.sum_of(slot)) is None:
                     continue

@@ -22,7 +22,7 @@ spec.told-apart high server A1: devices were told different things
     Devices that were told different models, cohorts or questions can be isolated from one another.
 spec.asked-again high server A20: something was asked again, or in another order than that of slots
     Whoever is asked twice may answer twice, and the difference of two answers is about few devices.
-spec.relayed high server A3: keys, boxes, signatures or proofs are not those that were sent
+spec.relayed high server A3: keys, boxes, tags, signatures or proofs are not those that were sent
     Whoever replaced them can read shares, compute masks, or show a list that nobody agreed on.
 spec.membership high server A4: a list or a sum is over other devices than it may be
     A server that chooses who is in which sum learns of few, by a small sum or by a difference.
@@ -34,8 +34,8 @@ spec.answers medium device A22: a device answered without a question in the reco
     It may be a message of its own, or made up. Under one mask, two vectors tell their difference.
 shares.both-kinds critical server A2: both secrets of a device were given away
     Together, the self mask and the pairwise masks reveal the device's vector.
-boxes.complaint medium somebody A22: a device said that it could not open a box
-    Who sealed, relayed or refused it is at fault. Whose box it is may be a message of its own.
+links.missing medium somebody A22: two devices have no link, although the boxes were sent
+    Who sealed, relayed or read a box is at fault. Which links are missing may be a message.
 input.late low design A5: a masked vector came from a device that was declared dropped out
     Its pairwise masks are known, and only its self mask protects it.
 parameters.changed high server A19: settings changed from round to round

@@ -133,8 +133,8 @@ masks.missing critical device A7: vectors lack the masks that devices share with
             session, heads = over.view.sessions[tag], self._heads[tag, index]
             bits, words = session.params.slots[index].ring_bits, {d: heads[d][1] for d in heads}
             left = without_known_masks(words, session, index, learnt)
-            keys = learnt.recovered.mask_keys if learnt.recovered else {}
-            late = sorted(device for device in left if session.positions[device] in keys)
+            lost = learnt.recovered.opened if learnt.recovered else {}
+            late = sorted(device for device in left if session.positions[device] in lost)
             known = sorted(left.keys() - set(late))[:MAX_DEVICES]
             for devices in [*([device] for device in late), *([known] if len(known) > 1 else [])]:
                 kept = [(device, left[device], heads[device][2]) for device in devices]

@@ -46,8 +46,10 @@ proof.impossible medium device A22: devices' commitments do not open to the sum 
     A device committed to another answer than it sent, and the sum cannot be proved.
 keys.substituted high server A3: a device's keys were replaced on the way
     Whoever replaced them can read the shares that were sealed with the new keys.
-boxes.exchanged medium somebody A3: sealed shares did not arrive as they were sent
-    Devices refuse a box that was changed. A device whose shares are missing is easier to isolate.
+boxes.exchanged medium somebody A3: a box did not arrive as it was sent
+    Two devices have no link if a box was changed. A device without links is easier to isolate.
+links.tags high server A3: tags of links were replaced, withheld, or shown to others
+    Devices share masks only with neighbours whose tags they see: the others leave one alone.
 lists.strange-signature high server A1: a list has a signature that its device did not send
     The server made it, so it has the device's identity; or a message is missing from the record.
 lists.no-quorum high server A1: devices were told a list that too few devices had signed

@@ -1,10 +1,10 @@
 """Secrets that can be guessed: what careless software makes of a number, a value, another secret.
 
 A mask is as good as its seed, and a good generator hides a bad seed from every test of its output.
-So the secrets themselves are looked for, and the points that follow from them: an X25519 key, an
-Ed25519 identity, and the point r·B of a signature, from whose number r anybody computes the secret
-key of the identity. Everything here is what an attacker would try first. A secret that follows from
-a value in another way is not found.
+So the secrets themselves are looked for, and the points that follow from them: the X25519 half of a
+key, an Ed25519 identity, and the point r·B of a signature, from whose number r anybody computes the
+secret key of the identity. Everything here is what an attacker would try first. A secret that
+follows from a value in another way is not found.
 """
 
 import functools
@@ -124,6 +124,7 @@ def shown_by(secret: bytes) -> tuple[bytes, ...]:
     return (
         *drawn_from(secret),
         crypto_scalarmult_base(seed),
+        crypto_scalarmult_base(hashlib.shake_256(seed).digest(3 * SIZE)[-SIZE:]),
         bytes(identity(seed).public),
         times_base(secret),
         times_base(hashlib.sha512(seed).digest()),
@@ -162,24 +163,23 @@ def _table(how: str) -> npt.NDArray[np.uint64]:
 def visible(session: Session) -> dict[int, tuple[bytes, ...]]:
     """What everybody can see of each device: always as much, in one order.
 
-    Five values are the same for all. Five say its number. Then come its sealing key and identity.
+    Five values are the same for all. Five say its number. Then come its key, the X25519 half of
+    it, and its identity.
     """
     params, found = session.params, {}
     common = params.tag, params.digest, params.context, params.graph_seed, session.session_id
     for device, message, _ in session.advertised():
         numbers = [device.to_bytes(size, order) for size in (4, 8) for order in _ORDERS]
-        own = b"?" if message.credential is None else bytes(message.credential.identity)
-        found[device] = *common, *numbers, str(device).encode(), message.sealing_key, own
+        own = message.key, message.key[-SIZE:], bytes(message.credential.identity)
+        found[device] = *common, *numbers, str(device).encode(), *own
     return found
 
 
 def signed(session: Session) -> Iterator[bytes]:
     """What devices sign of their keys, by itself and after their identities."""
     for device, message, _ in session.advertised():
-        if (own := message.credential) is not None:
-            keys = message.sealing_key, message.mask_keys
-            said = signing.advertisement(session.params, ClientId(device), *keys)
-            yield from (said, bytes(own.identity) + said)
+        said = signing.advertisement(session.params, ClientId(device), message.key)
+        yield from (said, bytes(message.credential.identity) + said)
 
 
 def sums_of_blindings(values: Sequence[Sequence[bytes]]) -> dict[int, str]:

@@ -6,11 +6,12 @@ ring made for the sum of a whole cohort. Such a word therefore begins with many 
 uniform word does not: the number of bits after the first that equal it is geometric. A vector
 without any mask is found in the same way.
 
-When the server unmasks a slot, it rebuilds the seeds of the survivors' self masks, and the keys of
-the devices that were lost. From then on, only the masks that two survivors share hide each of them.
-They cancel in the sum over all. If they cancel in the sum over a few, these few share masks only
-with one another, and the server knows their sum. In a whole slot there are no other masks at all.
-From a vector of a device that was called lost, all masks can be removed that it shares with others.
+When the server unmasks a slot, it rebuilds the seeds of the survivors' self masks, and the recovery
+keys of the devices that were lost, which open what these have deposited: the keys of their links.
+From then on, only the masks that two survivors share hide each of them. They cancel in the sum over
+all. If they cancel in the sum over a few, these few share masks only with one another, and the
+server knows their sum. In a whole slot there are no other masks at all. From a vector of a device
+that was called lost, all masks can be removed that it shares with others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,12 +23,11 @@ import numpy as np
 
 from deltafl.protocol.configuration import binding
 from deltafl.secagg import prg
-from deltafl.secagg.errors import PeerError
-from deltafl.secagg.graph import Graph, Positions
+from deltafl.secagg.graph import Positions
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.summing import SlotSum
-from deltafl.secagg.unmasking import Recovered, remove_masks
+from deltafl.secagg.unmasking import remove_masks
 from deltafl.sim.inspect.audit.session_log import Session
 from deltafl.sim.inspect.audit.tails import Counts, Floats, heads_before_tails
 
@@ -74,37 +74,31 @@ def without_known_masks(
 
     Returns:
         Of the devices whose seed was rebuilt, or, in a whole slot, of all; and, negated, of those
-        whose key was, without all masks but their self masks. None if a key is of low order.
+        whose recovery key was, without all masks but their self masks.
     """
     if (recovered := learnt.recovered) is None:
         return dict(heads)
-    question, members, params = session.question(slot), session.members(slot), session.params
-    if question is None or members is None:
+    question, params, at = session.question(slot), session.params, session.positions
+    if question is None:
         return {}
-    bound = binding(params.context, question)
+    bound, left = binding(params.context, question), dict[int, Vector]()
     context = SlotContext.of(params, session.session_id, slot, bound)
-    column, at, ids = params.columns[slot], session.positions, np.array(session.ids)
-    graph = Graph(len(ids), params.degree, params.graph_seed)
-    public = {at[d]: m.mask_keys[column] for d, m, _ in session.advertised() if d in at}
-    keyed = public.keys() & set(np.flatnonzero(members).tolist())
-    listed = np.isin(np.arange(len(ids)), [*keyed])
-    seeds, lost, left = recovered.seeds, recovered.mask_keys, {}
     for position, device in ((at[device], device) for device in heads.keys() & at.keys()):
         # The sum over a single survivor; or over all others, of which the vector of a lost one has
         # the negative masks.
-        if position in seeds:
-            known = Recovered({position: seeds[position]}, lost)
-            total, summed = heads[device].copy(), listed & (ids == device)
-        elif position in lost:
-            known = Recovered({}, {position: lost[position]})
-            total, summed = np.zeros_like(heads[device]) - heads[device], listed & (ids != device)
+        if position in recovered.seeds:
+            seeds, total = [recovered.seeds[position]], heads[device].copy()
+            opened: dict[int, Mapping[int, bytes]] = {
+                lost: {position: keys[position]}
+                for lost, keys in recovered.opened.items()
+                if position in keys
+            }
+        elif position in recovered.opened:
+            seeds, total = [], np.zeros_like(heads[device]) - heads[device]
+            opened = {position: recovered.opened[position]}
         else:
             continue
-        try:
-            known_to = total, known, context, graph, summed, public, prg.add_masks
-            remove_masks(*known_to, verified=False)  # of the vector alone
-        except PeerError:
-            return {}
+        remove_masks(total, seeds, opened, context, prg.add_masks, verified=False)  # of the vector
         left[device] = total
     return left
 
