@@ -192,11 +192,13 @@ def test_a_file_without_a_setting_takes_its_default():
 
 def test_a_file_of_before_may_have_settings_that_are_gone():
     older = {"policy": {"max_passes": 1}, "training": {"address": ""}, "data": {"cache": False}}
-    assert build_config([older]) == RunConfig()
+    assert build_config([older, {"privacy": {"signed": True}}]) == RunConfig()
     with pytest.raises(ConfigError, match=r"training\.address: no backend has one, so leave"):
         build_config([{"training": {"address": "10.0.0.1:6379"}}])
     with pytest.raises(ConfigError, match=r"policy\.max_passes: updates are summed once, so leave"):
         build_config([{"policy": {"max_passes": 2}}])
+    with pytest.raises(ConfigError, match=r"privacy\.signed: sessions always are, so leave"):
+        build_config([{"privacy": {"signed": False}}])
 
 
 def test_theta_is_the_decimal_that_was_written():
