@@ -6,7 +6,7 @@ may only be faster, because it uses other hardware or what a simulation knows ab
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, TypeVarTuple
 
 from deltafl.secagg import keys, prg
 from deltafl.secagg.errors import Refusal
@@ -16,7 +16,7 @@ from deltafl.secagg.openings import Opening, examine
 from deltafl.secagg.randomness import Randomness
 from deltafl.secagg.ring import Vector
 
-_Arguments = ParamSpec("_Arguments")
+_Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
 
@@ -25,10 +25,9 @@ class Apply(Protocol):
 
     def __call__(
         self,
-        function: Callable[_Arguments, _Result],
+        function: Callable[[*_Arguments], _Result],
         /,
-        *arguments: _Arguments.args,
-        **named: _Arguments.kwargs,
+        *arguments: *_Arguments,
     ) -> _Result:
         """The function's result for the arguments, of which none may be modified.
 
@@ -37,14 +36,9 @@ class Apply(Protocol):
         """
 
 
-def apply(
-    function: Callable[_Arguments, _Result],
-    /,
-    *arguments: _Arguments.args,
-    **named: _Arguments.kwargs,
-) -> _Result:
-    """`function(*arguments, **named)`."""
-    return function(*arguments, **named)
+def apply(function: Callable[[*_Arguments], _Result], /, *arguments: *_Arguments) -> _Result:
+    """`function(*arguments)`."""
+    return function(*arguments)
 
 
 Open = Callable[[Recipient, bytes, bytes], bytes | None]

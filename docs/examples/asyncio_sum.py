@@ -23,8 +23,10 @@ from deltafl.secagg import (
     Client,
     ClientId,
     ClientState,
+    Credentials,
     DevicePolicy,
     Field,
+    FirstUse,
     GraphKind,
     Layout,
     Multiple,
@@ -34,6 +36,7 @@ from deltafl.secagg import (
     ThreatModel,
     max_bytes,
 )
+from deltafl.secagg.identity import generate
 
 NUM_DEVICES, LENGTH, MAX_WEIGHT, TOKEN_BYTES = 10, 1000, 64, 32
 HANGS_UP, IS_SLOW = 2, 5
@@ -69,7 +72,8 @@ async def receive(reader: StreamReader, limit: int) -> bytes:
 async def device(port: int, number: int, token: bytes) -> None:
     """A device: says who it is, then answers until the server hangs up."""
     update = np.random.default_rng(number).uniform(-1, 1, LENGTH)
-    client, limit = Client(ClientId(number), DevicePolicy()), MAX_OPENING
+    credentials = Credentials(generate(os.urandom), FirstUse())
+    client, limit = Client(ClientId(number), DevicePolicy(), credentials), MAX_OPENING
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):  # server hung up
         await send(writer, number.to_bytes(4, "big") + token)
@@ -77,7 +81,7 @@ async def device(port: int, number: int, token: bytes) -> None:
             data = await asyncio.wait_for(receive(reader, limit), SESSION_S)
             reply = client.receive(data)  # raises PeerError if the server asks for too much
             limit = max_bytes(client.params) if client.params else limit
-            if client.state is ClientState.READY and number == HANGS_UP:
+            if client.state is ClientState.LINKED and number == HANGS_UP:
                 break
             if client.state is ClientState.OPENED:
                 await asyncio.sleep(ROUND_S + 1 if number == IS_SLOW else 0)
@@ -99,7 +103,7 @@ async def server(tokens: Mapping[int, bytes]) -> None:
         graph_seed=os.urandom(32),
         context=WHAT_FOR,
     )
-    session = Server(params, map(ClientId, tokens))
+    session = Server(params, map(ClientId, tokens), FirstUse())
     links: dict[ClientId, tuple[StreamReader, StreamWriter]] = {}
     all_here = asyncio.Event()
 
@@ -135,7 +139,7 @@ async def server(tokens: Mapping[int, bytes]) -> None:
         with contextlib.suppress(TimeoutError):  # who has not come is left out
             await asyncio.wait_for(all_here.wait(), JOIN_S)
         await play(session.start())  # keys, shares, receipts
-        await play(session.open_slot(0, WHAT_FOR))  # vectors, unmasking
+        await play(session.open_slot(0, WHAT_FOR))  # vectors, signatures, unmasking
         for _, writer in links.values():
             writer.close()
         await asyncio.gather(*devices)

@@ -28,8 +28,10 @@ from deltafl.secagg import (
     Client,
     ClientId,
     ClientState,
+    Credentials,
     DevicePolicy,
     Field,
+    FirstUse,
     GraphKind,
     Layout,
     PeerError,
@@ -39,6 +41,7 @@ from deltafl.secagg import (
     ThreatModel,
     max_bytes,
 )
+from deltafl.secagg.identity import generate
 
 NUM_DEVICES, STOPS = 8, ClientId(4)
 ROUND_S, POLL_S, SOCKET_S, MAX_OPENING = 5.0, 0.1, 10.0, 1 << 16
@@ -59,7 +62,7 @@ class Service:
 
     def __init__(self, tokens: Mapping[ClientId, str]) -> None:
         self.tokens = tokens
-        self.session = Server(PARAMS, tokens)
+        self.session = Server(PARAMS, tokens, FirstUse())
         self.changed = threading.Condition()
         self.waiting: dict[ClientId, bytes] = {}
         self.is_over = False
@@ -191,7 +194,8 @@ def announce(port: int, credentials: str, length: int) -> int:
 
 def device(port: int, number: ClientId, token: str) -> None:
     """A device: polls, answers, and ends with the session."""
-    client, limit = Client(number, DevicePolicy()), MAX_OPENING
+    own = Credentials(generate(os.urandom), FirstUse())
+    client, limit = Client(number, DevicePolicy(), own), MAX_OPENING
     try:
         while (answer := request(port, f"{number} {token}", limit=limit))[0] != HTTPStatus.GONE:
             status, data = answer
@@ -227,7 +231,7 @@ def main() -> None:
         for thread in threads:
             thread.start()
         service.play(service.session.start())  # keys, shares, receipts
-        service.play(service.session.open_slot(0, BINDING))  # vectors, unmasking
+        service.play(service.session.open_slot(0, BINDING))  # vectors, signatures, unmasking
         service.is_over = True
         for thread in threads:
             thread.join(ROUND_S)

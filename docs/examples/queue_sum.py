@@ -23,7 +23,9 @@ from deltafl.secagg import (
     Client,
     ClientId,
     ClientState,
+    Credentials,
     DevicePolicy,
+    FirstUse,
     GraphKind,
     PeerError,
     Server,
@@ -31,6 +33,7 @@ from deltafl.secagg import (
     SlotSpec,
     ThreatModel,
 )
+from deltafl.secagg.identity import generate
 
 DEVICES, LEAVES, ROUND_S = [ClientId(100 + n) for n in range(8)], ClientId(105), 30.0
 BINDING = b"poll 1"
@@ -51,7 +54,7 @@ to_device: dict[ClientId, Inbox] = {client: Inbox(maxsize=4) for client in DEVIC
 
 def device(number: ClientId) -> None:
     """A device: answers what comes until there is a goodbye, or nothing for too long."""
-    client = Client(number, DevicePolicy())
+    client = Client(number, DevicePolicy(), Credentials(generate(os.urandom), FirstUse()))
     try:
         while (data := to_device[number].get(timeout=4 * ROUND_S)) != GOODBYE:
             reply = client.receive(data)
@@ -97,9 +100,9 @@ def main() -> None:
     threads = [threading.Thread(target=device, args=(client,), daemon=True) for client in DEVICES]
     for thread in threads:
         thread.start()
-    session = Server(PARAMS, DEVICES)
+    session = Server(PARAMS, DEVICES, FirstUse())
     play(session, session.start())  # keys, shares, receipts
-    play(session, session.open_slot(0, BINDING))  # vectors, unmasking
+    play(session, session.open_slot(0, BINDING))  # vectors, signatures, unmasking
     result = session.take_sum()
     print(f"sum over {len(result.contributors)} devices: {result.vector.tolist()}")
     for client, drop in session.drops.items():

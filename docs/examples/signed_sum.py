@@ -1,4 +1,4 @@
-"""A server that may lie: signed sessions over TCP, identities and ledgers in files, and a restart.
+"""A server that may lie: sessions over TCP, identities and ledgers in files, and a restart.
 
     python docs/examples/signed_sum.py [FOLDER]
 
@@ -91,7 +91,7 @@ async def device(folder: Path, number: int, port: int, *, dies: bool) -> None:
     await send(writer, number.to_bytes(4, "big"))
     with SqliteLedger(home / "ledger") as ledger:
         while True:
-            client = Client(ClientId(number), POLICY, credentials=credentials, ledger=ledger)
+            client = Client(ClientId(number), POLICY, credentials, ledger=ledger)
             limit = MAX_OPENING
             try:
                 while data := await receive(reader, limit, IDLE_S):

@@ -25,11 +25,14 @@ from deltafl.secagg import (
     Client,
     ClientId,
     ClientState,
+    Credentials,
     DevicePolicy,
+    FirstUse,
     Server,
     SessionParams,
     SlotSpec,
 )
+from deltafl.secagg.identity import generate
 
 NUM_DEVICES, VICTIM, ROUND_SECONDS, LONGEST_FRAME, BINDING = 8, 3, 30, 1 << 16, b"poll 1"
 SLOTS = (SlotSpec("votes", length=3, ring_bits=32),)
@@ -53,7 +56,8 @@ async def device(port: int, number: int) -> None:
     """A device: says who it is, then answers until the server hangs up."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     send(writer, bytes([number]))
-    client = Client(ClientId(number), DevicePolicy())
+    credentials = Credentials(generate(os.urandom), FirstUse())
+    client = Client(ClientId(number), DevicePolicy(), credentials)
     while data := await receive(reader):
         reply = client.receive(data)
         if client.state is ClientState.OPENED:
@@ -72,7 +76,7 @@ async def server() -> None:
     accepted = [await asyncio.wait_for(links.get(), ROUND_SECONDS) for _ in devices]
     hellos = [await asyncio.wait_for(receive(link[0]), ROUND_SECONDS) for link in accepted]
     link_of = {ClientId(hello[0]): link for hello, link in zip(hellos, accepted, strict=True)}
-    session = Server(PARAMS, link_of)
+    session = Server(PARAMS, link_of, FirstUse())
 
     async def ask(number: ClientId, data: bytes) -> None:
         reader, writer = link_of[number]
@@ -87,7 +91,9 @@ async def server() -> None:
     outgoing: Mapping[ClientId, bytes] = session.start()
     for _ in ("advertise keys", "share secrets", "acknowledge"):
         outgoing = await play_round(outgoing)
-    await play_round(await play_round(session.open_slot(0, BINDING)))
+    outgoing = session.open_slot(0, BINDING)
+    for _ in ("send vectors", "sign who is left", "unmask"):
+        outgoing = await play_round(outgoing)
     result = session.take_sum()
     print(f"sum over {len(result.contributors)} devices: {result.vector.tolist()}")
     for number, drop in session.drops.items():

@@ -140,6 +140,10 @@ class DeviceSide:
     _has_ended: bool = False
     _round: _Round | None = None
 
+    def credentials(self) -> Credentials:
+        """Who it is in a session, and by what it knows the others."""
+        return Credentials(self.own.identity, self.directory)
+
     def hello(self, data: bytes, server: bytes) -> bytes:
         """Answer the first frame of a connection.
 
@@ -194,8 +198,7 @@ class DeviceSide:
         if not task.measures:
             self.notes.began(task.round_index + 1)
         day = self.today()
-        credentials = Credentials(self.own.identity, self.directory)
-        mine = self.own.client, self.policy, credentials, self.randomness
+        mine = self.own.client, self.policy, self.credentials(), self.randomness
         machine = RoundClient(*mine, ledger=self.ledger, graph_seed=task.graph_seed, today=day)
         self._round = begun = _Round(task.task, task.measures, machine)
         try:

@@ -33,7 +33,7 @@ from typing import Final, TypeAlias
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import LostSearch, RoundOutcome
 from deltafl.protocol.server import RoundServer
-from deltafl.secagg import ClientId, SessionParams, TrustedKeys
+from deltafl.secagg import ClientId, FirstUse, SessionParams, TrustedKeys
 from deltafl.secagg.messages import Outgoing
 from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
@@ -197,7 +197,7 @@ class Site:
 
     Attributes:
         post: the exchange with the connections.
-        devices: the federation's list.
+        devices: the federation's list; an empty one if each node has a new identity in each round.
         clock: tells the time.
         waiting: how deadlines are set.
         patience: seconds to wait until enough devices are connected.
@@ -293,7 +293,8 @@ class Rounds:
         """
         site = self.site
         keeps = sessions_of(self.config).policy.expects_active
-        about = levels, models, params, ids, site.devices, self.primitives
+        directory = site.devices if site.devices.keys else FirstUse()
+        about = levels, models, params, ids, directory, self.primitives
         server = RoundServer(*about, keeps_cohort=keeps, lost=lost)
         trips = _Trips(server, self, task, journal)
         site.post.begin(task, ids)

@@ -32,6 +32,7 @@ _SECTIONS: Final = {name: hint for name, hint in get_type_hints(RunConfig).items
 _GONE: Final[Mapping[str, tuple[object, str]]] = {
     "data.cache": (False, "`deltafl data convert` writes an .npz file to read, so leave it out"),
     "policy.max_passes": (1, "updates are summed once, so leave it out"),
+    "privacy.signed": (True, "sessions always are, so leave it out"),
     "training.address": ("", "no backend has one, so leave it out"),
 }
 """Settings of older files, each with the value at which it means nothing, and why it is refused at

@@ -2,8 +2,8 @@
 
 Starts a SuperLink and SuperNodes with TLS and node authentication, runs the app by FedAvg, then by
 private Δ-FL, and prints the seconds of each round. With --kill, it kills a SuperNode while the
-second private round is under way. With --signed, nodes have identities that their SuperNodes' keys
-have signed, and take part in signed sessions.
+second private round is under way. With --enrolled, nodes have identities that their SuperNodes'
+keys have signed.
 With --secagg, federated averaging by secure aggregation takes the place of private Δ-FL.
 With --simulation, both run in Flower's simulation instead, which runs at most four nodes more than
 there are CPUs. Needs the extra `flower`, and for the simulation flwr[simulation].
@@ -42,7 +42,7 @@ OVER_TLS = (
     'listening=Listening(tls=Tls(Path("{0}/server.pem"), Path("{0}/server.key")), '
     'authority=Path("{0}/ca.pem"))'
 )
-SIGNED = (
+ENROLLED = (
     'settings={{"privacy": {{"adversary": "active"}}}}, '
     'enrolled=Enrolled(Path("{0}/devices.txt"), Path("{0}/supernodes.txt")), '
     "run_config=context.run_config"
@@ -67,7 +67,7 @@ def make_apps(work, options):
     subprocess.run(["patch", "-p1", "-s", "-i", str(patch)], cwd=private, check=True)
     asked = {
         OVER_TLS.format(work): options.trips_over_tls,
-        SIGNED.format(work): options.signed,
+        ENROLLED.format(work): options.enrolled,
     }
     if any(asked.values()):
         server = private / "digits" / "server_app.py"
@@ -170,7 +170,7 @@ def enrol(work, nodes):
         (work / name).write_text("\n".join(lines) + "\n")
 
 
-def deployment(stack, work, nodes, env, *, signed):
+def deployment(stack, work, nodes, env, *, enrolled):
     """Start a SuperLink and SuperNodes; the federation's name, and the processes."""
     port = free_port()
     link = ["flower-superlink", "--disable-runtime-dependency-installation"]
@@ -186,7 +186,7 @@ def deployment(stack, work, nodes, env, *, signed):
     )
     processes = []
     publics = [make_key(work / f"node-{i}.key") for i in range(nodes)]
-    if signed:
+    if enrolled:
         enrol(work, nodes)
     for i, public in enumerate(publics):
         register = ["flwr", "supernode", "register", str(public), "tls", "--name", f"node-{i}"]
@@ -197,7 +197,7 @@ def deployment(stack, work, nodes, env, *, signed):
         node += ["--root-certificates", "ca.pem", "--host", "127.0.0.1"]
         node += ["--port", str(free_port()), "--auth-supernode-private-key", f"node-{i}.key"]
         config = f"partition-id={i} num-partitions={nodes}"
-        if signed:
+        if enrolled:
             config += f' deltafl-identity="{work}/device-{i}.identity"'
             config += f' deltafl-devices="{work}/devices.txt"'
         node += ["--node-config", config]
@@ -263,7 +263,7 @@ def main():
     parser.add_argument("--secagg", action="store_true", help="FedAvg by secure aggregation")
     parser.add_argument("--simulation", action="store_true", help="in Flower's simulation")
     parser.add_argument("--only", choices=["plain", "private"], help="run only one of the apps")
-    parser.add_argument("--signed", action="store_true", help="nodes with identities")
+    parser.add_argument("--enrolled", action="store_true", help="nodes with identities")
     parser.add_argument("--trips-over-tls", action="store_true", help="TLS for the trips as well")
     parser.add_argument("--verbose", action="store_true", help="print what Flower logs")
     parser.add_argument("--work", type=Path, help="keep everything here")
@@ -290,7 +290,7 @@ def main():
             federation, processes = simulation(stack, work, env), []
         else:
             federation, processes = deployment(
-                stack, work, options.nodes, env, signed=options.signed
+                stack, work, options.nodes, env, enrolled=options.enrolled
             )
 
         def on_round(number):

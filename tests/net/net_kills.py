@@ -55,21 +55,17 @@ class Sort(NamedTuple):
         cohort: how many are in a round.
         lost: how many of them are killed.
         kills: how often the server is.
-        signed: whether sessions are.
     """
 
     devices: int
     cohort: int
     lost: int
     kills: int
-    signed: bool
 
 
 SORTS = (
-    Sort(20, 5, 3, 2, signed=False),
-    Sort(10, 10, 0, 3, signed=False),
-    Sort(20, 5, 3, 2, signed=True),
-    Sort(10, 10, 0, 3, signed=True),
+    Sort(20, 5, 3, 2),
+    Sort(10, 10, 0, 3),
 )
 
 
@@ -83,7 +79,6 @@ def config_of(sort):
                 "training": {"batch_size": 16, "device": "cpu", "backend": "reference"},
                 "privacy": {
                     "transcript": "full",
-                    "signed": sort.signed,
                     "min_cohort": 4,
                     "expected_dropout": 0.3,
                 },

@@ -61,8 +61,8 @@ def test_what_the_owner_insists_on_goes_before_what_the_app_does(tmp_path):
 
 
 def test_a_node_with_an_identity_is_nobody_without_it(files):
-    """A server that does not ask for signed sessions gets none."""
-    with pytest.raises(ConfigError, match="signed sessions only"):
+    """A server that lists no nodes is told nothing."""
+    with pytest.raises(ConfigError, match="listed nodes only"):
         member(files, token=b"t" * 32)
 
 

@@ -14,6 +14,7 @@ from supernode_keys import enrolled
 
 from deltafl.flower import DeltaFLMod
 from deltafl.secagg import ClientId
+from deltafl.secagg.identity import identity
 from deltafl.sim.net.flower import mod
 from deltafl.sim.net.flower.messages import RECORD, Handover, Layout
 from deltafl.sim.net.frames import Decline, Reason, Task, decode, encode
@@ -35,8 +36,8 @@ def node(tmp_path):
     return Context(1, 1000, files, RecordDict(), {})
 
 
-def message(config):
-    handover = Handover("ws://127.0.0.1:1", "", ClientId(0), b"", LAYOUT)
+def message(config, token=b""):
+    handover = Handover("ws://127.0.0.1:1", "", ClientId(0), token, LAYOUT)
     content = {
         "config": ConfigRecord(config),
         RECORD: ConfigRecord(dict(handover.to_record())),
@@ -87,6 +88,24 @@ def test_what_the_session_is_not_about_is_declined(monkeypatch, node, tmp_path):
     declined, begun = answers
     assert decode(declined) == Decline(b"x" * 16, Reason.SETTINGS)
     assert begun is None
+
+
+def test_what_the_server_hands_a_node_signs_in_no_session(monkeypatch, node, tmp_path):
+    """A token only opens the door: whom the others know, the node has drawn itself."""
+    found = []
+
+    async def take_part(_server, device, *_args, **_options):
+        found.extend([device.own.identity, device.credentials(), device.credentials()])
+
+    monkeypatch.setattr(mod, "take_part", take_part)
+    node.node_config.clear()
+    DeltaFLMod(lambda *_: (1.0, 1), folder=tmp_path)(message({}, bytes(32)), node, lambda *_: None)
+    door, one, other = found
+    assert door.public == identity(bytes(32)).public
+    assert len({door.public, one.identity.public, other.identity.public}) == 3
+    one.directory.learn({ClientId(1): door.public})
+    assert not one.directory.accepts(ClientId(1), other.identity.public)
+    assert other.directory.accepts(ClientId(1), other.identity.public)
 
 
 @pytest.mark.parametrize(

@@ -153,8 +153,8 @@ def test_unless_it_is_asked_for_no_node_shows_what_it_measures():
     assert result.arrays["w"].numpy().mean() == pytest.approx(6.5 / 64)
 
 
-def signed(folder, ids, run_config=None):
-    """A grid of nodes with identities, and a strategy that asks for signed sessions."""
+def listed(folder, ids, run_config=None):
+    """A grid of nodes with identities, and a strategy that takes no others."""
     keys = enrolled(folder, ids)
 
     def config(number):
@@ -173,10 +173,10 @@ def signed(folder, ids, run_config=None):
 
 
 @pytest.mark.slow
-def test_nodes_with_identities_take_part_in_signed_sessions(tmp_path):
+def test_nodes_with_identities_take_part(tmp_path):
     """In another order than that of the nodes; the ledger lies beside the identity."""
     ids = [31, 4, 15, 9, 2, 6, 5, 35, 8, 97]
-    strategy, grid = signed(tmp_path, ids)
+    strategy, grid = listed(tmp_path, ids)
     result = started(strategy, grid)
     assert result.arrays["w"].numpy().mean() == pytest.approx(6.5 / 64)
     assert {path.stem for path in tmp_path.glob("*.ledger")} == {f"device-{i}" for i in ids}
@@ -188,7 +188,7 @@ def test_nodes_with_identities_take_part_in_signed_sessions(tmp_path):
 
 
 def test_nodes_whose_keys_are_not_listed_are_left_out(tmp_path):
-    strategy, grid = signed(tmp_path, list(range(NODES)))
+    strategy, grid = listed(tmp_path, list(range(NODES)))
     grid.keys = ()
     with pytest.raises(ConfigError, match="none of the nodes"):
         started(strategy, grid)
@@ -196,7 +196,7 @@ def test_nodes_whose_keys_are_not_listed_are_left_out(tmp_path):
 
 
 def test_one_key_is_one_device_whatever_the_superlink_says(tmp_path):
-    strategy, grid = signed(tmp_path, list(range(NODES)))
+    strategy, grid = listed(tmp_path, list(range(NODES)))
     found = _devices_of([1000, 1001, 1002], strategy._supernodes, grid)
     assert found == {1000: 0, 1001: 1, 1002: 2}
     grid.keys = [grid.keys[0], grid.keys[0], grid.keys[2]]
@@ -232,7 +232,7 @@ def other_group(message):
 @pytest.mark.parametrize("change", [other_config, other_layout, other_group])
 def test_a_node_that_is_told_otherwise_than_the_others_takes_no_part(tmp_path, change, said):
     """What Flower's messages say is in the session's graph seed."""
-    strategy, honest = signed(tmp_path, list(range(NODES)))
+    strategy, honest = listed(tmp_path, list(range(NODES)))
     grid = told_otherwise(change)(honest.app, config=honest.config, keys=honest.keys)
     result = started(strategy, grid)
     assert result.arrays["w"].numpy().mean() == 0  # nine are too few
@@ -254,7 +254,7 @@ def test_what_the_app_is_handed_is_what_the_session_is_about(tmp_path):
         seen.append((sorted(message.content), float(message.content["arrays"]["w"].numpy().sum())))
         return reply
 
-    strategy, honest = signed(tmp_path, list(range(NODES)))
+    strategy, honest = listed(tmp_path, list(range(NODES)))
     grid = told_otherwise(with_a_model)(app(train), config=honest.config, keys=honest.keys)
     result = started(strategy, grid)
     assert seen == [(["arrays", "config"], 0.0)] * NODES
@@ -263,8 +263,8 @@ def test_what_the_app_is_handed_is_what_the_session_is_about(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("same", [True, False])
-def test_signed_sessions_are_about_the_runs_configuration(tmp_path, same, said):
-    strategy, grid = signed(tmp_path, list(range(NODES)), run_config={"lr": 0.1, "n": 1})
+def test_sessions_of_an_active_server_are_about_the_runs_configuration(tmp_path, same, said):
+    strategy, grid = listed(tmp_path, list(range(NODES)), run_config={"lr": 0.1, "n": 1})
     for number, context in enumerate(grid.contexts.values()):
         context.run_config = {"n": 1, "lr": 0.1 if same or number else 7.0}
     started(strategy, grid)
@@ -273,7 +273,7 @@ def test_signed_sessions_are_about_the_runs_configuration(tmp_path, same, said):
 
 def test_a_node_with_an_identity_answers_to_nothing_else(tmp_path, said):
     """Else a server would ask it to train, and be shown its model."""
-    _, grid = signed(tmp_path, list(range(NODES)))
+    _, grid = listed(tmp_path, list(range(NODES)))
     arrays = ArrayRecord({"w": Array(np.zeros((2, 3), np.float32))})
     for kind in ("train", "evaluate"):
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({})})
@@ -291,7 +291,7 @@ def test_a_node_with_an_identity_answers_to_nothing_else(tmp_path, said):
         {"enrolled": True, "run_config": {}, "adversary": "curious"},
     ],
 )
-def test_signed_sessions_need_all_that_they_are_about(tmp_path, options):
+def test_sessions_of_an_active_server_need_all_that_they_are_about(tmp_path, options):
     enrolled(tmp_path, [0])
     lists = Enrolled(tmp_path / "devices.txt", tmp_path / "supernodes.txt")
     with pytest.raises(ConfigError, match="active"):

@@ -108,13 +108,9 @@ def test_connections_that_break_in_every_round_change_nothing(tmp_path, federati
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("trip", range(5))
-def test_a_device_that_was_started_again_joins_the_next_round(tmp_path, trip, signed):
-    federation, restarted = (
-        Federation(settings("private-delta-fl", {"privacy": {"signed": signed}})),
-        [],
-    )
+def test_a_device_that_was_started_again_joins_the_next_round(tmp_path, trip):
+    federation, restarted = Federation(settings("private-delta-fl")), []
 
     def killed(index, frame):
         carried = decode(frame)
@@ -346,11 +342,10 @@ OTHERWISE = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("case", OTHERWISE)
-def test_a_device_that_is_told_otherwise_than_the_others_takes_no_part(tmp_path, case, signed):
+def test_a_device_that_is_told_otherwise_than_the_others_takes_no_part(tmp_path, case):
     """The session's parameters say what all of them were told."""
-    federation = Federation(settings("private-delta-fl", {"privacy": {"signed": signed}}))
+    federation = Federation(settings("private-delta-fl"))
     told = []
 
     def one_otherwise(index, frame):
@@ -402,10 +397,9 @@ class ToldOtherwise:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signed", [False, True])
-def test_devices_that_are_told_of_other_data_come_to_no_common_sum(tmp_path, monkeypatch, signed):
+def test_devices_that_are_told_of_other_data_come_to_no_common_sum(tmp_path, monkeypatch):
     """Nor if the server has each half believe that its own task is that of the session."""
-    few = {"federation": {"rounds": 1, "evaluate_every": 1}, "privacy": {"signed": signed}}
+    few = {"federation": {"rounds": 1, "evaluate_every": 1}}
     config = settings("private-delta-fl", few)
     federation, sessions, begun = Federation(config), {}, trips.RoundServer
 

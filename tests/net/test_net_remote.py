@@ -35,7 +35,7 @@ CASES = {
         "private-delta-fl",
         {"federation": {"levels": ["1", "1/2"]}, "privacy": {"colluding": 0}},
     ),
-    "FedAvg": settings("private-fedavg", {"privacy": {"signed": True}}),
+    "FedAvg": settings("private-fedavg"),
     "q-FFL": settings("private-q-ffl"),
     "FedProx, Adam": settings("private-fedprox", {"strategy": {"server_optimizer": "adam"}}),
 }

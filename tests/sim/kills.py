@@ -2,7 +2,7 @@
 
     python tests/sim/kills.py --kills 100 --seed 1
 
-kills runs of three kinds in turn (masked, noisy and signed) until there were so many kills, and
+kills runs of two kinds in turn (masked and noisy) until there were so many kills, and
 prints what came of each run as a line of JSON. It counts answers in everything that the server has
 ever seen: in the transcript as each kill left it, not only in the one of the end. It ends with
 status 1 if a device answered twice in one context, a message is missing from the transcript of the
@@ -46,7 +46,6 @@ _KINDS = {
     "masked": {},
     # so little noise that it never leaves a tail of a device or two, which the audit would tell
     "noisy": {"quantile": {"method": "noisy", "weights": "equal", "noise": "1/4"}},
-    "signed": {"privacy": {"signed": True}},
 }
 
 

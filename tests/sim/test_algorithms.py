@@ -174,9 +174,8 @@ def searches_of(config):
     ("chosen", "verified", "accepts_unverified"),
     [
         ({}, False, False),
-        ({"signed": True}, False, False),
-        ({"signed": True, "search": "verified"}, True, False),
-        ({"signed": True, "search": "verified", "graph": "complete"}, True, False),
+        ({"search": "verified"}, True, False),
+        ({"search": "verified", "graph": "complete"}, True, False),
         ({"adversary": "active"}, True, False),
         ({"adversary": "active", "graph": "complete"}, True, False),
         ({"adversary": "active", "search": "verified"}, True, False),
@@ -195,9 +194,8 @@ def test_devices_check_the_search_of_an_active_server_unless_told_otherwise(
 @pytest.mark.parametrize(
     ("chosen", "named"),
     [
-        ({"search": "verified"}, ["quantile.search = 'verified'", "privacy.signed = false"]),
         (
-            {"search": "verified", "signed": True, "graph": "sparse"},
+            {"search": "verified", "graph": "sparse"},
             ["quantile.search = 'verified'", "privacy.graph = 'sparse'"],
         ),
         (
@@ -227,10 +225,9 @@ def test_algorithms_without_a_search_do_not_mind_the_setting(algorithm):
 
 def test_a_verified_search_takes_the_complete_graph_of_any_cohort():
     large = {"federation": {"cohort_size": 100}}
-    chosen = {"privacy": {"signed": True}, "quantile": {"search": "verified"}}
     graphs = {}
-    for name, more in (("trusted", {"privacy": {"signed": True}}), ("verified", chosen)):
-        config = settings("private-delta-fl", large, more)
+    for name in ("trusted", "verified"):
+        config = settings("private-delta-fl", large, {"quantile": {"search": name}})
         sessions = sessions_of(config)
         levels = build(config).levels_for(TrainingState(np.zeros(5, np.float32)), 100)
         graphs[name] = sessions.params_of_levels(levels, bytes(20), bytes(32)).is_complete
@@ -243,7 +240,6 @@ def test_all_levels_are_checked_alike():
         settings(
             "private-delta-fl",
             levels,
-            {"privacy": {"signed": True}},
             {"quantile": {"search": "verified"}},
         )
     )

@@ -184,7 +184,7 @@ def test_masks_change_nothing(kind, loss):
 def test_who_vanishes_before_its_update_is_summed_is_not_counted(rounds, stage, counts, late):
     def dropouts(round_index, ids, slots):
         del round_index, ids
-        slot = slots - 1 if stage > Stage.LIST else 0
+        slot = slots - 1 if stage >= Stage.MASK else 0
         return {5: Vanish(Step(stage, slot), late=late)}
 
     played = cohort(devices("sign-flipped", loss="top"), rounds(SESSIONS), dropouts)

@@ -14,7 +14,6 @@ from deltafl.sim.errors import RunError, UserError
 class Case:
     clients: int = 100
     graph: GraphKind = GraphKind.SPARSE
-    signed: bool = False
     dropout: float = 0.0
     wait: float | None = None
 
@@ -28,10 +27,10 @@ def run(measure, *words):
 
 def test_the_flags_are_those_of_the_fields():
     cases = []
-    words = ("--clients", "7", "--graph", "complete", "--signed", "--wait", "2.5")
+    words = ("--clients", "7", "--graph", "complete", "--wait", "2.5")
     for each in ((), words):
         assert run(lambda case: cases.append(case) or {}, *each) == 0
-    assert cases == [Case(), Case(7, GraphKind.COMPLETE, signed=True, wait=2.5)]
+    assert cases == [Case(), Case(7, GraphKind.COMPLETE, wait=2.5)]
     assert isinstance(cases[1].graph, GraphKind)
 
 

@@ -22,7 +22,6 @@ SMALL = NetBenchmark(
     dim=50,
     queries=3,
     graph="complete",
-    signed=False,
     dropout=0.0,
     processes=1,
     wait=3.0,
@@ -60,7 +59,7 @@ def test_it_counts_what_is_sent(with_dropouts):
 
 def test_the_command_prints_a_table_or_json(capsys):
     small = ["bench", "net", "--clients", "10", "--dim", "20", "--queries", "2", "--no-tls"]
-    small += ["--graph", "complete", "--processes", "1", "--signed"]
+    small += ["--graph", "complete", "--processes", "1"]
     assert main([*small, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert "confirm" in told["by_stage"]

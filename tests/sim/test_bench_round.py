@@ -9,23 +9,20 @@ from deltafl.sim.bench.round_flags import RoundBenchmark
 from deltafl.sim.cli import main
 
 BENCHMARK = RoundBenchmark(
-    clients=12, dim=40, queries=2, graph=GraphKind.COMPLETE, signed=False, dropout=0.0, seed=1
+    clients=12, dim=40, queries=2, graph=GraphKind.COMPLETE, dropout=0.0, seed=1
 )
-SIGNED = replace(BENCHMARK, signed=True)
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "queries", "trips"),
+    ("queries", "trips"),
     [
-        # set-up 3; unsigned: first query 2, each further one 1, update 2; signed: 3, 1 and 3
-        (BENCHMARK, 1, 7),
-        (BENCHMARK, 4, 10),
-        (SIGNED, 1, 9),
-        (SIGNED, 4, 12),
+        # set-up 3; first query 3, each further one 1, update 3
+        (1, 9),
+        (4, 12),
     ],
 )
-def test_round_trips_are_counted(benchmark, queries, trips):
-    measured = measure(replace(benchmark, queries=queries, dim=1))
+def test_round_trips_are_counted(queries, trips):
+    measured = measure(replace(BENCHMARK, queries=queries, dim=1))
     assert (measured["sums"], measured["trips"]) == (queries + 1, trips)
 
 
@@ -40,7 +37,7 @@ def test_what_a_device_sends_beside_the_update_is_counted():
 @pytest.mark.parametrize("method", ["bracketed", "histogram"])
 def test_what_checks_a_search_costs_time_and_bytes(method):
     checks = ("trusted", "verified", "proved")
-    found = [measure(replace(SIGNED, method=method, search=one))["by_stage"] for one in checks]
+    found = [measure(replace(BENCHMARK, method=method, search=one))["by_stage"] for one in checks]
     sent = [each["mask"]["kb_up_per_device"] for each in found]
     # a verified answer has a commitment, its signature and blinding; a proved one the proof, too
     assert sent[0] + 0.096 < sent[1] < sent[2]
@@ -49,7 +46,7 @@ def test_what_checks_a_search_costs_time_and_bytes(method):
 
 
 def test_votes_that_cannot_be_proved_are_refused(capsys):
-    arguments = ["--clients", "12", "--search", "proved", "--signed", "--graph", "complete"]
+    arguments = ["--clients", "12", "--search", "proved", "--graph", "complete"]
     assert main(["bench", "round", *arguments]) == 2
     assert "bracketed" in capsys.readouterr().err
 
@@ -57,9 +54,8 @@ def test_votes_that_cannot_be_proved_are_refused(capsys):
 @pytest.mark.slow
 def test_command(capsys):
     arguments = ["bench", "round", "--clients", "12", "--dim", "20", "--queries", "2"]
-    arguments += ["--signed"]
     assert main([*arguments, "--graph", "complete", "--json"]) == 0
     measured = json.loads(capsys.readouterr().out)
-    assert (measured["signed"], measured["graph"]) == (True, "complete")
+    assert measured["graph"] == "complete"
     assert main([*arguments, "--graph", "complete"]) == 0
     assert "trips: 10\n" in capsys.readouterr().out

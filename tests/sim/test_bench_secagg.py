@@ -18,9 +18,8 @@ def benchmark(**changes):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, {"neighbours": 7, "threshold": 5, "signed": False, "dropped": 0}),
+        ({}, {"neighbours": 7, "threshold": 5, "dropped": 0}),
         ({"dropout": 0.25}, {"dropped": 2}),
-        ({"signed": True}, {"signed": True}),
         (
             {"clients": 20, "graph": GraphKind.SPARSE, "neighbours": 6},
             {"neighbours": 6, "threshold": 4},
@@ -30,8 +29,7 @@ def benchmark(**changes):
 def test_a_session_is_measured(changes, expected):
     measured = measure(benchmark(**changes))
     assert {key: measured[key] for key in expected} == expected
-    stages = {"advertise", "share", "receipt", "mask", "unmask"}
-    stages |= {"confirm"} if measured["signed"] else set()
+    stages = {"advertise", "share", "receipt", "mask", "confirm", "unmask"}
     assert set(measured["by_stage"]) == stages
     for costs in measured["by_stage"].values():
         assert min(costs.values()) > 0

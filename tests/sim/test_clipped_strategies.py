@@ -110,7 +110,7 @@ def test_real_weights_are_refused():
 
 
 def test_devices_that_trust_no_server_do_not_believe_its_radius():
-    active = {"privacy": {"adversary": "active", "sums": "masked", "signed": True}}
+    active = {"privacy": {"adversary": "active", "sums": "masked"}}
     trusting = {**active, "quantile": {"search": "trusted"}}
     for name in ("private-fedavg", "private-delta-fl"):
         with pytest.raises(ConfigError, match=r"quantile.search = 'auto': must be 'trusted' with"):

@@ -51,7 +51,6 @@ BEGIN, RESUMED = "begin", "resumed"
 KINDS = {
     "masked": {},
     "noisy": {"quantile": {"method": "noisy", "noise": 1, "weights": "equal"}},
-    "signed": {"privacy": {"signed": True}},
     "levels": {
         "federation": {"levels": ["4/5", "1/2"]},
         "policy": {"max_pivots": 52},

@@ -22,16 +22,15 @@ TINY = {
     "federation": {"algorithm": "private-delta-fl", "rounds": 1, "cohort_size": 12},
     "privacy": {"min_cohort": 6},
 }
-SIGNED = {"privacy": {"signed": True, "adversary": "active", "expected_dropout": 0.1}}
+ACTIVE = {"privacy": {"adversary": "active", "expected_dropout": 0.1}}
 SETTINGS = {
     "one level": [],
     "all devices are kept": [{"federation": {"theta": 1}}],
     "by a histogram": [
         {"quantile": {"method": "histogram", "max_queries": 3}, "policy": {"max_pivots": 320}}
     ],
-    "verified": [SIGNED],
-    "signed": [{"privacy": {"signed": True}}],
-    "whole first slot": [{"privacy": {"signed": True}, "quantile": {"min_cohort": 6}}],
+    "verified": [ACTIVE],
+    "whole first slot": [{"quantile": {"min_cohort": 6}}],
     "levels": [
         {
             "federation": {"levels": ["0.9", "0.4"]},
@@ -40,7 +39,7 @@ SETTINGS = {
         }
     ],
     "real weights": [{"federation": {"algorithm": "private-q-ffl"}}],
-    "proved votes": [SIGNED, {"quantile": {"votes": "proved"}}],
+    "proved votes": [ACTIVE, {"quantile": {"votes": "proved"}}],
     "noisy updates": [
         {
             "quantile": {"method": "noisy", "weights": "equal", "noise": 4},

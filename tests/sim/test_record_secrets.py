@@ -24,7 +24,7 @@ SETTINGS = {
         "evaluate_every": 2,
     },
     "training": {"batch_size": 64, "device": "cpu"},
-    "privacy": {"min_cohort": 5, "signed": True, "truth": True, "transcript": "full"},
+    "privacy": {"min_cohort": 5, "truth": True, "transcript": "full"},
 }
 
 

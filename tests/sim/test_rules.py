@@ -45,8 +45,7 @@ BROKEN = {
     "attackers.from_class ≠ attackers.to_class": [
         *("attackers.share=0.1", "attackers.kind=flipped-labels", "attackers.from_class=0"),
     ],
-    "privacy.signed = true": [VERIFIED, "federation.theta=1", LEVELS],
-    'privacy.graph ≠ "sparse"': [VERIFIED, "privacy.signed=true", "privacy.graph=sparse"],
+    'privacy.graph ≠ "sparse"': [VERIFIED, "privacy.graph=sparse"],
     'quantile.search = "verified"': ["quantile.votes=proved", "federation.theta=1"],
     "quantile.noise > 0": ["quantile.method=noisy", "federation.theta=1"],
     "quantile.epsilon = 0": ["quantile.epsilon=0.1"],

@@ -47,7 +47,6 @@ def refusal(*layers):
         ("faults.dropout=-0.1", "faults.dropout = -0.1: must lie in [0, 1)"),
         ("privacy.sums=plain", "privacy.sums = 'plain': must be one of masked, ideal"),
         ("privacy.adversary=lazy", "privacy.adversary = 'lazy': must be one of curious, active"),
-        ("privacy.signed=1", "privacy.signed = 1: must be true or false"),
         ("privacy.transcript=headers", "must be one of auto, full, sums"),
         ("training.l2=4e38", "training.l2 = 4e+38: must lie in [0, 1e30]"),
         ("strategy.proximal=4e38", "strategy.proximal = 4e+38: must lie in [0, 1e30]"),
@@ -186,33 +185,20 @@ def test_written_settings_read_back_the_same(theta, learning_rate, source, basel
 
 def test_a_file_without_a_setting_takes_its_default():
     lines = to_toml(RunConfig()).splitlines()
-    older = [line for line in lines if not line.startswith(("adversary", "signed"))]
-    assert len(older) == len(lines) - 2
+    older = [line for line in lines if not line.startswith("adversary")]
+    assert len(older) == len(lines) - 1
     assert build_config([read_table("\n".join(older), "older")]) == RunConfig()
 
 
 def test_a_file_of_before_may_have_settings_that_are_gone():
     older = {"policy": {"max_passes": 1}, "training": {"address": ""}, "data": {"cache": False}}
-    assert build_config([older]) == RunConfig()
+    assert build_config([older, {"privacy": {"signed": True}}]) == RunConfig()
     with pytest.raises(ConfigError, match=r"training\.address: no backend has one, so leave"):
         build_config([{"training": {"address": "10.0.0.1:6379"}}])
     with pytest.raises(ConfigError, match=r"policy\.max_passes: updates are summed once, so leave"):
         build_config([{"policy": {"max_passes": 2}}])
-
-
-@pytest.mark.parametrize(
-    ("adversary", "signed", "expected"),
-    [
-        ("curious", "false", False),
-        ("curious", "true", True),
-        ("active", "false", True),
-        ("active", "true", True),
-    ],
-)
-def test_against_an_active_server_sessions_are_signed_in_any_case(adversary, signed, expected):
-    settings = [f"privacy.adversary={adversary}", f"privacy.signed={signed}"]
-    privacy = build_config(map(assignment, settings)).privacy
-    assert privacy.sessions_are_signed is expected
+    with pytest.raises(ConfigError, match=r"privacy\.signed: sessions always are, so leave"):
+        build_config([{"privacy": {"signed": False}}])
 
 
 def test_theta_is_the_decimal_that_was_written():

@@ -17,7 +17,6 @@ from deltafl.protocol.quantile.search import SearchParams
 from deltafl.secagg import Adversary, Stage, Step, ThreatModel, Vanish
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cli import main
-from deltafl.sim.cohort.dropouts import stages_of_session
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.data.dataset import dataset_spec
 from deltafl.sim.errors import ConfigError, RunDirectoryError
@@ -64,7 +63,7 @@ def learnt(path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("dropout", "privacy"),
-    [(0.0, {}), (0.3, {}), (0.3, {"signed": True}), (0.3, {"adversary": "active"})],
+    [(0.0, {}), (0.3, {}), (0.3, {"adversary": "active"})],
 )
 def test_masked_and_ideal_runs_train_the_same_model(private, tmp_path, dropout, privacy):
     private = replace(
@@ -87,7 +86,6 @@ def test_a_run_with_proved_votes_trains_the_same_model(private, tmp_path, method
     quantile = replace(private.quantile, method=method, search="verified", votes="proved")
     proved = replace(
         private,
-        privacy=replace(private.privacy, signed=True),
         quantile=replace(quantile, max_queries=2),
         policy=replace(private.policy, max_pivots=128),
     )
@@ -116,7 +114,6 @@ def test_a_run_with_proved_votes_trains_the_same_model(private, tmp_path, method
 def test_proved_votes_take_a_verified_search(private, quantile, told):
     changed = replace(
         private,
-        privacy=replace(private.privacy, signed=True),
         quantile=replace(private.quantile, votes="proved", **quantile),
     )
     with pytest.raises(ConfigError, match=told):
@@ -139,16 +136,13 @@ def test_devices_lost_at_every_stage_are_the_same_in_masked_and_ideal_runs(
         summaries[sums] = run(build_config([settings]), tmp_path / sums)
     assert learnt(tmp_path / "masked") == learnt(tmp_path / "ideal")
     lost_at = summaries["masked"]["dropped_by_stage"]
-    # Without a query there is no list of devices to be signed before one.
-    stages = set(stages_of_session(signed=adversary == "active")) - {Stage.LIST}
-    assert set(lost_at) == {stage.name.lower() for stage in stages}
+    assert set(lost_at) == {stage.name.lower() for stage in Stage}
     assert any(event["aborted"] is None for event in learnt(tmp_path / "masked"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signed", [False, True])
 def test_a_query_that_a_device_misses_has_no_sum_and_ends_the_search(
-    private, tmp_path, monkeypatch, signed
+    private, tmp_path, monkeypatch
 ):
     def lose_one(round_index, device_ids, num_slots):
         del num_slots
@@ -157,7 +151,7 @@ def test_a_query_that_a_device_misses_has_no_sum_and_ends_the_search(
 
     monkeypatch.setattr("deltafl.sim.run.algorithms.seeded_dropouts", lambda *_, **__: lose_one)
     for sums in ("masked", "ideal"):
-        privacy = replace(private.privacy, sums=sums, signed=signed)
+        privacy = replace(private.privacy, sums=sums)
         run(replace(private, privacy=privacy), tmp_path / sums)
     first, *later = learnt(tmp_path / "masked")
     assert learnt(tmp_path / "ideal") == [first, *later]
@@ -302,12 +296,7 @@ def test_a_device_insists_on_what_the_configuration_says():
     plain = sessions_by(colluding=0.2)
     assert plain.policy == RoundPolicy(colluding_rate=0.2, min_cohort=5, min_search_cohort=5)
     assert plain.threat == ThreatModel(0.2, 0.1)
-    assert not plain.signed
-    signed = sessions_by(colluding=0.2, signed=True)
-    assert signed.signed
-    assert signed.policy == plain.policy
     active = sessions_by(colluding=0.2, adversary="active")
-    assert active.signed
     assert active.threat == ThreatModel(0.2, 0.1, Adversary.ACTIVE)
     assert active.policy == replace(plain.policy, adversary=Adversary.ACTIVE)
 
@@ -338,8 +327,8 @@ def test_a_run_directory_from_before_there_were_identities_goes_on(private, tmp_
     with pytest.raises(Killed):
         run(private, tmp_path / "killed", progress=KilledAfter(2))
     lines = toml_of(tmp_path / "killed").splitlines(keepends=True)
-    older = [line for line in lines if not line.startswith(("adversary", "signed"))]
-    assert len(older) == len(lines) - 2
+    older = [line for line in lines if not line.startswith("adversary")]
+    assert len(older) == len(lines) - 1
     note(tmp_path / "killed", "settings", "".join(older))
     resumed = run(private, tmp_path / "killed", resume=True)
     assert resumed["final_model_sha256"] == whole["final_model_sha256"]
@@ -356,10 +345,8 @@ def test_round_one_of_a_linear_model_is_a_tie_and_keeps_everybody(private, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signed", [False, True])
-def test_a_killed_masked_run_goes_on_to_the_same_model(private, tmp_path, signed):
-    """In a signed one, devices get identities anew: they would not play a round a second time."""
-    private = replace(private, privacy=replace(private.privacy, signed=signed))
+def test_a_killed_masked_run_goes_on_to_the_same_model(private, tmp_path):
+    """Devices get identities anew: they would not play a round a second time."""
     whole = run(private, tmp_path / "whole")
     with pytest.raises(Killed):
         run(private, tmp_path / "killed", progress=KilledAfter(2))
@@ -468,21 +455,16 @@ def test_playing_a_finished_run_again_changes_nothing(private, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("graph", ["complete", "sparse"])
-def test_the_benchmark_of_a_round_prints_what_it_measured(capsys, graph, signed):
+def test_the_benchmark_of_a_round_prints_what_it_measured(capsys, graph):
     arguments = f"bench round --clients 30 --dim 500 --queries 2 --graph {graph} --json".split()
-    assert main([*arguments, "--dropout", "0.1", *(["--signed"] if signed else [])]) == 0
+    assert main([*arguments, "--dropout", "0.1"]) == 0
     measured = json.loads(capsys.readouterr().out)
     assert measured["sums"] == 3
     assert measured["graph"] == graph
     assert measured["total_cpu_s"] >= measured["devices_cpu_s"] > 0
-    assert measured["signed"] is signed
-    expected = {"advertise", "share", "receipt", "mask", "unmask"} | (
-        {"confirm"} if signed else set()
-    )
     stages = measured["by_stage"]
-    assert set(stages) == expected
+    assert set(stages) == {"advertise", "share", "receipt", "mask", "confirm", "unmask"}
     assert all(each["device_cpu_ms"] > 0 for each in stages.values())
     # The masked inputs of two queries and of an update of 500 numbers of at least 16 bits.
     assert stages["mask"]["kb_up_per_device"] > 0.8 * 500 * 2 / 1e3

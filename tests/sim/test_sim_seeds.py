@@ -2,10 +2,9 @@ import itertools
 from collections import Counter
 
 import numpy as np
-import pytest
 
 from deltafl.secagg.states import Stage
-from deltafl.sim.cohort.dropouts import seeded_dropouts, stages_of_session
+from deltafl.sim.cohort.dropouts import seeded_dropouts
 from deltafl.sim.cohort.sampling import drawn_of, others
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 
@@ -63,29 +62,21 @@ def test_a_cohort_is_drawn_among_the_devices_that_are_left():
     assert drawn_of(generator, others(10, frozenset(range(10))), 8) == ()
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_dropouts_have_the_rate_and_every_step(signed):
-    plan = seeded_dropouts(Seeds(0), 0.25, signed=signed)(0, range(8000), 3)
+def test_dropouts_have_the_rate_and_every_step():
+    plan = seeded_dropouts(Seeds(0), 0.25)(0, range(8000), 3)
     assert abs(len(plan) - 2000) < 5 * np.sqrt(8000 * 0.25 * 0.75)
     stages = Counter(vanish.step.stage for vanish in plan.values())
-    assert set(stages) == set(stages_of_session(signed=signed))
+    assert set(stages) == set(Stage)
     assert all(abs(count - 2000 / len(stages)) < 100 for count in stages.values())
-    slots = Counter(v.step.slot for v in plan.values() if v.step.stage >= Stage.LIST)
+    slots = Counter(v.step.slot for v in plan.values() if v.step.stage >= Stage.MASK)
     assert set(slots) == {0, 1, 2}
-    assert all(v.step.slot == 0 for v in plan.values() if v.step.stage < Stage.LIST)
+    assert all(v.step.slot == 0 for v in plan.values() if v.step.stage < Stage.MASK)
     assert 0.4 < np.mean([vanish.late for vanish in plan.values()]) < 0.6
 
 
-def test_only_signed_sessions_have_devices_list_and_confirm():
-    assert stages_of_session(signed=True) == tuple(Stage)
-    assert set(Stage) - set(stages_of_session(signed=False)) == {Stage.LIST, Stage.CONFIRM}
-
-
 def test_the_same_devices_vanish_whatever_the_algorithm():
-    dropouts = seeded_dropouts(Seeds(4), 0.3, signed=False)
+    dropouts = seeded_dropouts(Seeds(4), 0.3)
     cohort = range(50)
     assert set(dropouts(2, cohort, 1)) == set(dropouts(2, cohort, 40))
     assert set(dropouts(2, cohort, 1)) != set(dropouts(3, cohort, 1))
-    signed = seeded_dropouts(Seeds(4), 0.3, signed=True)
-    assert set(dropouts(2, cohort, 40)) == set(signed(2, cohort, 40))
-    assert seeded_dropouts(Seeds(4), 0.0, signed=False)(2, cohort, 1) == {}
+    assert seeded_dropouts(Seeds(4), 0.0)(2, cohort, 1) == {}

@@ -18,8 +18,8 @@ from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import Adversary, ClientId, LedgerError, TrustedKeys
-from deltafl.secagg.identity import identity
+from deltafl.secagg import Adversary, ClientId, Credentials, FirstUse, LedgerError, TrustedKeys
+from deltafl.secagg.identity import SEED_SIZE, identity
 from deltafl.secagg.ledger import SqliteLedger
 from deltafl.sim.cohort.work import Devices, device_objects
 from deltafl.sim.errors import ConfigError, UserError
@@ -52,7 +52,7 @@ class Member:
     """A node in a round.
 
     Attributes:
-        own: who it is in it.
+        own: who it is to the server.
         listed: the federation's list, its owner's copy; of a node without one, itself.
         ledger: the file of its ledger.
         policy: what it insists on.
@@ -69,8 +69,8 @@ class Member:
     ) -> "Member":
         """A node, as the server app and its own owner have it.
 
-        A node with an identity of its own takes part in signed sessions only, and insists that the
-        server may deviate from the protocol, whatever its policy says otherwise. Each node answers
+        A node with an identity of its own insists on that of all others, and that the server may
+        deviate from the protocol, whatever its policy says otherwise. Each node answers
         for a model once: under Flower, the server begins each round anew.
 
         Args:
@@ -90,7 +90,7 @@ class Member:
         policy = replace(policy, max_rounds_per_model=1)
         if handover.token and cls.has_identity(config):
             raise ConfigError(
-                "this node has an identity of its own, and takes part in signed sessions only: the "
+                "this node has an identity of its own, and takes part with listed nodes only: the "
                 "server app has to give PrivateDeltaFL enrolled=Enrolled(…)"
             )
         if handover.token:
@@ -183,12 +183,21 @@ def _told(msg: Message, context: Context, handover: Handover) -> Told:
     return Told(handover.layout, metadata.message_type, metadata.group_id, config, run)
 
 
+class _NewNode(DeviceSide):
+    """A node without an identity of its own: its token opens the door, and no session knows it."""
+
+    def credentials(self) -> Credentials:
+        """An identity for this round, and the first one that each other node shows."""
+        return Credentials(identity(self.randomness(SEED_SIZE)), FirstUse())
+
+
 def _take_part(handover: Handover, member: Member, app: "_App") -> None:
     """Take part in a round until it is over."""
     stop = Event()
     notes = replace(Notes.spoken(_warn), over=lambda _done: stop.set())
     with SqliteLedger(member.ledger) as ledger, tempfile.TemporaryDirectory() as folder:
-        side = DeviceSide(member.own, member.listed, member.policy, ledger, app.work_of, notes)
+        kind = _NewNode if handover.token else DeviceSide
+        side = kind(member.own, member.listed, member.policy, ledger, app.work_of, notes)
         trusted = None
         if handover.authority:
             trusted = str(Path(folder) / "authority.pem")

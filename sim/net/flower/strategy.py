@@ -215,7 +215,7 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """Nodes with identities of their own, as signed sessions need them.
+    """Nodes with identities of their own, as they need them where the server may deviate.
 
     Attributes:
         devices: file of the federation's list of devices.
@@ -275,15 +275,15 @@ class PrivateDeltaFL(Strategy):
         nodes: chooses nodes, and evaluates; by default all nodes are chosen, and none evaluates,
             because Flower shows the server what each node measures.
         listening: where the round's trips go.
-        enrolled: the nodes' identities, for signed sessions; without them, each node has another
-            identity in each round, which only the server app vouches for.
+        enrolled: the nodes' identities; without them, each node makes another one in each round,
+            for which only the server app vouches.
         run_config: the run's configuration, `context.run_config`; needed with `enrolled`, because
-            signed sessions are about it as well.
+            sessions are then about it as well.
         waiting: how deadlines are set.
         observer: sees all messages of secure rounds.
 
     Raises:
-        ConfigError: the settings are not in order, or ask for signed sessions without identities.
+        ConfigError: the settings are not in order, or nodes need identities.
         UserError: a file cannot be read.
     """
 
