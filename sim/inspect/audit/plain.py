@@ -2,7 +2,6 @@
 
 The second opinion of an audit and the test vectors are computed with it. Sessions' parameters are
 dictionaries with the names of docs/spec.md, section 3; sets of devices are lists of booleans.
-Where `secagg` uses OpenSSL for agreements, this uses libsodium.
 """
 
 import hmac
@@ -10,12 +9,11 @@ import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from nacl.bindings import crypto_scalarmult, crypto_scalarmult_base
 
-PREFIX: Final = b"deltafl/secagg/v3/"
+PREFIX: Final = b"deltafl/secagg/v4/"
 ROUND_PREFIX: Final = b"deltafl/protocol/v3/"
 PRIME: Final = 2**31 - 1
 LIMBS: Final = 9
@@ -42,24 +40,19 @@ def extract(material: bytes, salt: bytes) -> bytes:
     return hmac.digest(salt, material, "sha256")
 
 
+def expand(secret: bytes, info: bytes) -> bytes:
+    """The second half, one block (2.2)."""
+    return hmac.digest(secret, info + b"\x01", "sha256")
+
+
 def hkdf(material: bytes, salt: bytes, info: bytes) -> bytes:
     """HKDF-SHA256, 32 bytes (2.2)."""
-    return hmac.digest(extract(material, salt), info + b"\x01", "sha256")
+    return expand(extract(material, salt), info)
 
 
 def stream(key: bytes, size: int) -> bytes:
     """The ChaCha20 keystream of a key of 32 bytes (2.4)."""
     return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(size))
-
-
-def public_key(secret: bytes) -> bytes:
-    """The X25519 key of a secret of 32 bytes (2.3)."""
-    return crypto_scalarmult_base(secret)
-
-
-def agree(secret: bytes, public: bytes) -> bytes:
-    """What X25519 makes of a secret and somebody's key (2.3)."""
-    return crypto_scalarmult(secret, public)
 
 
 # Shamir's shares.
@@ -143,7 +136,7 @@ def slot_fields(slot: Params) -> tuple[bytes, int, int, int, int]:
 def canonical(params: Params) -> bytes:
     """What parameters are described by (3.3)."""
     slots = [pack(*slot_fields(slot)) for slot in params["slots"]]
-    names = ("num_invited", "degree", "threshold", "min_cohort", "min_roster", "signed")
+    names = ("num_invited", "degree", "threshold", "min_cohort", "min_roster")
     numbers = [int(params[name]) for name in names]
     seed, context = bytes.fromhex(params["graph_seed"]), bytes.fromhex(params["context"])
     return pack(pack(*slots), *numbers, seed, context)
@@ -174,41 +167,75 @@ def whole_slot_info(info: bytes, members: Sequence[bool]) -> bytes:
     return pack(PREFIX + b"pairwise mask of a whole slot", info, *bits(members))
 
 
-def pairwise_mask_key(session: bytes, info: bytes, secret: bytes, own: bytes, peer: bytes) -> bytes:
-    """The key of the mask of two devices, by what it is bound to in their slot (5.4, 5.7)."""
-    both = b"".join(sorted((own, peer)))
-    return hkdf(agree(secret, peer), session, info + both)
-
-
 def seed_commitment(session: bytes, slot: int, position: int, seed: bytes) -> bytes:
     """What a device promises of its seed of a slot (5.6)."""
     return digest(b"self-mask seed commitment", session, slot, position, seed)
 
 
+def recovery_commitment(session: bytes, slot: int, position: int, key: bytes) -> bytes:
+    """What a device promises of its recovery key of a slot (5.6)."""
+    return digest(b"recovery key commitment", session, slot, position, key)
+
+
+# Links.
+
+
+class End(NamedTuple):
+    """One end of a link: position, identity and key, the half it sealed, and its box's SHA-256."""
+
+    position: int
+    identity: bytes
+    key: bytes
+    half: bytes = b""
+    box: bytes = b""
+
+
+def box_info(session: bytes, sender: End, receiver: End) -> bytes:
+    """What a box is bound to (2.5)."""
+    return pack(PREFIX + b"box of shares", session, *sender[:3], *receiver[:3])
+
+
+def link_secret(session: bytes, low: End, high: End) -> bytes:
+    """What the tags and keys of a link come from (5.4)."""
+    salt = digest(b"link", session, *low[:3], low.box, *high[:3], high.box)
+    return extract(low.half + high.half, salt)
+
+
+def link_tag(secret: bytes, position: int) -> bytes:
+    """What the end at a position shows the other (5.4)."""
+    return expand(secret, pack(PREFIX + b"link tag", position))[:16]
+
+
+def link_key(secret: bytes, slot: int) -> bytes:
+    """The key of a link for a slot (5.4)."""
+    return expand(secret, pack(PREFIX + b"link key", slot))
+
+
+def key_digest(key: bytes) -> bytes:
+    """What both ends say of a key (5.9)."""
+    return digest(b"link key digest", key)[:16]
+
+
+def hidden(recovery: bytes, own: int, peer: int, key: bytes) -> bytes:
+    """A key under a device's recovery key of the slot, or back (5.9)."""
+    pad = expand(recovery, pack(PREFIX + b"deposited key", own, peer))
+    return bytes(a ^ b for a, b in zip(key, pad, strict=True))
+
+
 # What is signed.
 
 
-def advertisement_statement(
-    params: Params, client: int, sealing_key: bytes, mask_keys: Sequence[bytes]
-) -> bytes:
-    """What a device signs of its keys (6.3)."""
+def advertisement_statement(params: Params, client: int, key: bytes) -> bytes:
+    """What a device signs of its key (6.3)."""
     number = digest(b"session parameters", canonical(params))
-    label = PREFIX + b"key advertisement"
-    return pack(label, number, client, sealing_key, b"".join(mask_keys))
+    return pack(PREFIX + b"key advertisement", number, client, key)
 
 
 def survivors_statement(
-    session: bytes, info: bytes, members: Sequence[bool], sealing_key: bytes
+    session: bytes, info: bytes, members: Sequence[bool], key: bytes
 ) -> bytes:
     """What a device signs of the survivors of a slot (6.4)."""
-    return pack(PREFIX + b"survivors of a slot", session, info, *bits(members), sealing_key)
-
-
-def members_statement(
-    session: bytes, slot: int, members: Sequence[bool], sealing_key: bytes
-) -> bytes:
-    """What a device signs of the members of a whole slot (6.4)."""
-    return pack(PREFIX + b"members of a whole slot", session, slot, *bits(members), sealing_key)
+    return pack(PREFIX + b"survivors of a slot", session, info, *bits(members), key)
 
 
 # Rounds.
