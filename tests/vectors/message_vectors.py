@@ -115,7 +115,7 @@ def _special(session):
             UnmaskShares(0, *(np.zeros(0, np.uint32),) * 2, np.zeros((0, 9), np.uint32)),
         ),
     }
-    made["request without signatures"] = ("unmask request", UnmaskRequest(1, some))
+    made["request without signatures"] = ("unmask request", UnmaskRequest(1, some, {}))
     return made
 
 

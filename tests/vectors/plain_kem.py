@@ -79,9 +79,7 @@ def _small(seed, nonce):
     """A polynomial of the centred binomial distribution with η = 2."""
     number = int.from_bytes(shake_256(seed + bytes([nonce])).digest(128), "little")
     signs = (0, 1, 1, 2)
-    return [
-        (signs[number >> 4 * i & 3] - signs[number >> 4 * i + 2 & 3]) % Q for i in range(N)
-    ]
+    return [(signs[number >> 4 * i & 3] - signs[number >> 4 * i + 2 & 3]) % Q for i in range(N)]
 
 
 def _packed(f, bits):

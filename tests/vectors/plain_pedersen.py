@@ -8,7 +8,7 @@ import plain_ed25519 as ed
 
 ORDER = ed.ORDER
 LIMBS = 16
-_LABEL = b"deltafl/secagg/v3/commitment generator"
+_LABEL = b"deltafl/secagg/v4/commitment generator"
 
 
 def hashed(index, attempt):

@@ -21,6 +21,7 @@ from deltafl.secagg import (
     signing,
     wire,
 )
+from deltafl.secagg.blame import locate
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.identity import fingerprint, identity
 from deltafl.secagg.labels import Label
@@ -29,7 +30,6 @@ from deltafl.secagg.masks import SlotContext, recovery_commitment, seed_commitme
 from deltafl.secagg.prg import add_masks
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import pack, to_words, unpack, zeros
-from deltafl.secagg.blame import decode
 
 SESSION = fixed("session id")
 BINDING = fixed("binding")
@@ -231,9 +231,7 @@ def shamir_sharing():
         shares = shamir.split(secrets, points, threshold, draw)
         at = points[-threshold:]
         weights = shamir.lagrange_at_zero(np.array([at]))
-        combined = shamir.combine(
-            np.repeat(weights, len(secrets), axis=0), shares[-threshold:].transpose(1, 0, 2)
-        )
+        combined = shamir.combine(np.repeat(weights, len(secrets), axis=0), shares[-threshold:])
         assert shamir.from_limbs(combined) == secrets
         cases.append(
             {
@@ -286,7 +284,7 @@ def decoding():
             % shamir.PRIME
             for i, p in enumerate(points)
         ]
-        found = decode(np.array(points), np.array(values, dtype=np.uint32), threshold)
+        found = _decoded(points, values, threshold)
         verdict = "told apart." if found and found[1] == wrong else "nothing to tell them by."
         cases.append(
             {
@@ -304,6 +302,18 @@ def decoding():
     return cases
 
 
+def _decoded(points, values, threshold):
+    """The value at zero and the indices of wrong shares; None if they are too many to tell."""
+    located = locate(np.array(points), np.array(values, dtype=np.uint32)[:, None], threshold)
+    if located is None:
+        return None
+    wrong = np.flatnonzero(located[:, 0]).tolist()
+    right = [i for i in range(len(points)) if i not in wrong][:threshold]
+    weights = shamir.lagrange_at_zero(np.array([[points[i] for i in right]]))[0].tolist()
+    products = (w * values[i] for w, i in zip(weights, right, strict=True))
+    return sum(products) % shamir.PRIME, wrong
+
+
 def linking():
     """Boxes both ways between two devices, the link that they make, and a deposit."""
     pairs = {name: keys.recipient(fixed(f"key {name}")) for name in ("A", "B", "C")}
@@ -311,10 +321,15 @@ def linking():
     for low, high, content in (("A", "B", b""), ("A", "C", bytes(72)), ("C", "B", b"x" * 144)):
         positions = {low: 2, high: 7}
         ends = {
-            name: End(positions[name], identity(fixed(f"identity {name}")).public, pairs[name].public,
-                      fixed(f"half of {name}"), b"")
+            name: End(
+                positions[name],
+                identity(fixed(f"identity {name}")).public,
+                pairs[name].public,
+                fixed(f"half of {name}"),
+                b"",
+            )
             for name in (low, high)
-        }  # fmt: skip
+        }
         boxes = {}
         for name, other in ((low, high), (high, low)):
             info = links.info(SESSION, ends[name], ends[other])
@@ -325,7 +340,7 @@ def linking():
         link, recovery = links.link(SESSION, ends[low], ends[high], 2), fixed("recovery key")
         cases.append(
             {
-                "description": "Two boxes, the link that they make, and a deposit of its first key.",
+                "description": "Two boxes, the link that they make, a deposit of its first key.",
                 "session_id": SESSION.hex(),
                 "ends": [
                     {

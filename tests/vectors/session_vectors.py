@@ -1,6 +1,7 @@
 """Vectors of whole sessions, message by message; also of those from which devices vanish."""
 
 from functools import cache
+from hashlib import sha256
 
 from recorded_session import POLICY, make_case, make_params, play
 
@@ -24,7 +25,7 @@ SMALL = {
         "num_invited": 7,
         "degree": 4,
         "threshold": 2,
-        "min_cohort": 5,
+        "min_cohort": 4,
         "min_roster": 6,
         "slots": (("a sum", 5, 64),),
     },
@@ -60,7 +61,7 @@ def played(name):
 
 
 def sessions():
-    return [_whole_case(name, "Every message.", small_case(name)) for name in SMALL]
+    return [_whole_case(name, small_case(name), whole=True) for name in SMALL]
 
 
 LOSING = {
@@ -89,7 +90,7 @@ def dropouts():
         case = make_case(title, params, vanishing=vanishing, spoiling=spoiling)
         if asked is not None:
             case["asked"] = asked
-        cases.append(_whole_case(title, "Every message.", case))
+        cases.append(_whole_case(title, case, whole=False))
 
     for stage in (*SET_UP, *TOLERANT):
         add("complete", f"one device vanishes at {stage}", (1, stage, 0))
@@ -122,24 +123,37 @@ def dropouts():
     return cases
 
 
-def _whole_case(name, description, case):
+def _whole_case(name, case, *, whole):
     rounds, sums, drops = play(case)
     return {
         "name": name,
-        "description": description,
+        "description": "Every message.",
         "policy": POLICY,
         **case,
-        "rounds": rounds_to_json(rounds),
+        "rounds": rounds_to_json(rounds, whole=whole),
         "sums": sums,
         "drops": drops,
     }
 
 
-def rounds_to_json(rounds):
-    """Rounds, as `play` gives them; a message that all devices get alike is written once."""
+LONGEST = 1000
+
+
+def rounds_to_json(rounds, *, whole):
+    """Rounds, as `play` gives them; a message that all devices get alike is written once.
+
+    Args:
+        rounds: The rounds.
+        whole: Whether messages of more than LONGEST bytes are written, and not their digests.
+    """
+
+    def shown_as(data):
+        is_short = whole or len(data) <= LONGEST
+        return data.hex() if is_short else "sha256:" + sha256(data).hexdigest()
+
     shown = []
     for one in rounds:
-        asked = {str(client): data.hex() for client, data in one["to"].items()}
+        asked = {str(client): shown_as(data) for client, data in one["to"].items()}
         alike = set(asked.values())
         shown.append(
             {
@@ -147,14 +161,22 @@ def rounds_to_json(rounds):
                 "slot": one["slot"],
                 "asked": sorted(one["to"]),
                 "to": asked if len(alike) > 1 else {"all": alike.pop()},
-                "from": {str(client): data.hex() for client, data in one["from"].items()},
+                "from": {str(client): shown_as(data) for client, data in one["from"].items()},
             }
         )
     return shown
 
 
-def rounds_from_json(rounds):
-    """The rounds of `sessions`, as `play` gives them."""
+def rounds_from_json(rounds, played=None):
+    """Rounds as `play` gives them.
+
+    Args:
+        rounds: As `rounds_to_json` writes them.
+        played: What `play` gives, where digests are written.
+    """
+    if played is not None:
+        assert rounds_to_json(played, whole=False) == rounds
+        return played
     return [
         {
             "stage": one["stage"],

@@ -96,5 +96,5 @@ def test_a_section_that_does_not_exist_is_found():
 
 def test_files_are_small():
     sizes = [path.stat().st_size for path in PATHS]
-    assert max(sizes) <= 700_000
-    assert sum(sizes) < 2_100_000
+    assert max(sizes) <= 950_000
+    assert sum(sizes) < 3_900_000

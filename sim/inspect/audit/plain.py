@@ -231,9 +231,7 @@ def advertisement_statement(params: Params, client: int, key: bytes) -> bytes:
     return pack(PREFIX + b"key advertisement", number, client, key)
 
 
-def survivors_statement(
-    session: bytes, info: bytes, members: Sequence[bool], key: bytes
-) -> bytes:
+def survivors_statement(session: bytes, info: bytes, members: Sequence[bool], key: bytes) -> bytes:
     """What a device signs of the survivors of a slot (6.4)."""
     return pack(PREFIX + b"survivors of a slot", session, info, *bits(members), key)
 
