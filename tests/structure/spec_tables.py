@@ -39,7 +39,6 @@ from deltafl.secagg.states import (  # noqa: E402
     ContributeWhole,
     EndLastSlot,
     EndSlot,
-    ListSlotCall,
     OpenSlotCall,
 )
 
@@ -49,7 +48,6 @@ CALLS: Final = {
     EndSlot: "end slot",
     EndLastSlot: "end last slot",
     OpenSlotCall: "open slot",
-    ListSlotCall: "list slot",
     Abort: "abort",
     Contribute: "contribute",
     ContributeWhole: "contribute whole",

@@ -29,9 +29,9 @@ def test_stale_missing_and_surplus_files_are_found(texts, tmp_path):
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert stale(tmp_path, texts) == []
     (tmp_path / "graph.json").write_text(texts["graph.json"].replace("0", "1", 1))
-    (tmp_path / "sealing.json").unlink()
+    (tmp_path / "searches.json").unlink()
     (tmp_path / "others.json").write_text("{}")
-    assert stale(tmp_path, texts) == ["graph.json", "others.json", "sealing.json"]
+    assert stale(tmp_path, texts) == ["graph.json", "others.json", "searches.json"]
 
 
 def test_the_command_checks_and_renews(monkeypatch, tmp_path, capsys):
