@@ -80,7 +80,7 @@ def steps(transitions: Mapping) -> list[list[str]]:
 
 
 def diagram(transitions: Mapping) -> str:
-    """A machine as a Mermaid diagram. Events that lead from and to the same states share an arrow."""
+    """A machine as a Mermaid diagram. Events with the same ends share an arrow."""
     lines = ["stateDiagram-v2", f"[*] --> {next(iter(transitions))}"]
     for state, events in transitions.items():
         arrows: dict[str, list[str]] = {}
