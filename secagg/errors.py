@@ -99,8 +99,6 @@ class Fault(StrEnum):
     BAD_KEY = "bad key"
     UNKNOWN_IDENTITY = "unknown identity"
     BAD_SIGNATURE = "bad signature"
-    BAD_BOX = "boxes that its neighbours refused"
-    BAD_RECEIPT = "refused most of its neighbours' boxes"
     BAD_SHARE = "bad share"
     BAD_COMMITMENT = "bad commitment"
     BAD_PROOF = "bad proof"

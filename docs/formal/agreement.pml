@@ -1,14 +1,14 @@
-/* One list, one sum, enough devices: one tolerant slot of a signed session (spec 9.7 to 9.9).
+/* One list, one sum, enough devices: one tolerant slot (spec 9.7 to 9.9).
  *
  * The server says anything, as in unmasking.pml, but cannot sign for honest devices. What it can
  * compute is worked out from shares and vectors: `look` finds each set of honest devices whose sum
  * it has. A vector of p holds p's self mask, and a mask for each device that p's slot was opened with.
- * The self mask goes with p's seed, a mask of two honest devices goes with the mask key of either,
+ * The self mask goes with p's seed, a mask of two honest devices goes with the recovery key of either,
  * or cancels if both vectors are in the sum; masks with colluding devices are known.
  */
 #include "common.pml"
 
-mtype = { SHARED, READY, OPENED, MASKED, CONFIRMED };
+mtype = { SHARED, LINKED, READY, OPENED, MASKED, CONFIRMED };
 #ifdef SEQUENTIAL   /* the cohort is the roster: the slot is open, and only what follows is played */
 mtype state[HONEST] = OPENED;
 #else
@@ -29,7 +29,7 @@ byte before[HONEST];      /* a list that it signed before */
 #endif
 
 /* In REPLAYED, device 0 is not there. The server shows keys of an earlier session, in which the
- * device was called lost, so that its mask key is known. Its boxes do not open (spec 9.4). */
+ * device was called lost, so that its recovery key is known. Nobody is linked with it (spec 9.7). */
 #ifdef REPLAYED
 #define ABSENT 1
 #else
@@ -48,7 +48,7 @@ hidden byte known, one_kind, one_list, one_sum, large_sum;
 #define ANY_LISTS false
 #endif
 
-/* How many signatures device d counts for a list: of holders on the list whose boxes it could read
+/* How many signatures device d counts for a list: of linked holders on the list
  * (spec 9.9, rule 2). The server shows all there are. */
 inline count_signers(d, set)
 {
@@ -157,7 +157,7 @@ byte turn;
 #define NEXT skip
 #endif
 
-/* Boxes of others that do not open; the set is checked once more without them (spec 9.6). */
+/* Those that show no tag, or a wrong one (spec 9.7). */
 #ifdef BROKEN_UNHEARD
 #define COUNTED(set, boxes) (set)
 #else
@@ -177,17 +177,17 @@ end:
     do
 #ifndef SEQUENTIAL
     :: atomic {
-        state[_pid] == SHARED -> CHOOSE(set, FIT); CHOOSE(unread, MAY_BE_UNREAD);
-#ifndef BROKEN_UNHEARD   /* devices whose boxes did not open count as if they had */
-        heard[_pid] = ALL & ~unread;
-#endif
+        state[_pid] == SHARED -> CHOOSE(set, FIT);
         members[_pid] = set;
-        MOVE(_pid, SHARED, ShareDelivery, READY); set = 0; unread = 0
+        MOVE(_pid, SHARED, ShareDelivery, LINKED); set = 0
       }
     :: atomic {
-        state[_pid] == READY && opened[_pid] == 0 -> CHOOSE(set, FIT);
+        state[_pid] == LINKED -> CHOOSE(set, FIT); CHOOSE(unread, MAY_BE_UNREAD);
+#ifndef BROKEN_UNHEARD   /* devices that it is not linked with count as if it were */
+        heard[_pid] = ALL & ~unread;
+#endif
         members[_pid] = set; opened[_pid] = set;
-        MOVE(_pid, READY, OpenSlot, OPENED); set = 0
+        MOVE(_pid, LINKED, OpenSlot, OPENED); set = 0; unread = 0
       }
 #endif
     :: atomic {

@@ -54,7 +54,7 @@ hidden byte unreached;
 #endif
 
 /* The checks of spec 9.4 on a set that the server names for device d. `members` is its cohort so
- * far and `heard` are the devices whose boxes it could read. On the complete graph all devices are
+ * far and `heard` are those that it is linked with, and itself. On the complete graph all devices are
  * holders, so that rule 5 counts the same devices as rule 4. */
 #ifdef BROKEN_GREW     /* without rule 2: devices that had left may be back */
 #define SHRINKS(d, set) true

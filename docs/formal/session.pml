@@ -1,18 +1,15 @@
 /* Both machines of a session, by all of their tables: a server that follows spec, section 10, devices
  * that may vanish at any time, and answers that come in any order, late or never.
  *
- * With FAULTY, the last device deals boxes that do not open, and refuses boxes that do, as it likes.
+ * With FAULTY, the last device deals boxes that do not open, and says that others' do not, as it likes.
  * Every slot may be whole or tolerant, unless KINDS says which is. With REPLAY, only moves that a
  * test has recorded of the real machines are made, and the question is whether all of them can be.
  */
-#ifndef SIGNED
-#define SIGNED 1
-#endif
 #ifndef SLOTS
 #define SLOTS 2
 #endif
 #ifndef VERIFIED
-#define VERIFIED SIGNED   /* sums are opened to devices; a session without is this without the openings */
+#define VERIFIED 1   /* sums are opened to devices; a session without is this without the openings */
 #endif
 #ifdef REPLAY
 #define MAY(who, to) (mover[at] == who && moved_to[at] == to); at++; MUST(not_all_replayed, at < MOVES)
@@ -20,16 +17,11 @@
 #define MAY(who, to) true
 #endif
 #define MOVE(d, from, event, to) MAY(d, to); assert(state[d] == from); state[d] = to
-#define MOVE_SIGNED(d, from, event, to) assert(SIGNED); MOVE(d, from, event, to)
-#define MOVE_UNSIGNED(d, from, event, to) assert(!SIGNED); MOVE(d, from, event, to)
 #define SERVER(from, event, to) MAY(N, to); assert(server == from); server = to
-#define SERVER_SIGNED(from, event, to) assert(SIGNED); SERVER(from, event, to)
-#define SERVER_UNSIGNED(from, event, to) assert(!SIGNED); SERVER(from, event, to)
 #include "common.pml"
-#include "complaints.pml"
 
-mtype = { IDLE, ADVERTISED, SHARED, LISTED, OPENED, MASKED, CONFIRMED, FAILED,   /* devices */
-          ADVERTISE, SHARE, RECEIPT, LIST, MASK, CONFIRM, UNMASK, DONE, ABORTED,   /* the server */
+mtype = { IDLE, ADVERTISED, SHARED, LINKED, OPENED, MASKED, CONFIRMED, FAILED,   /* devices */
+          ADVERTISE, SHARE, RECEIPT, MASK, CONFIRM, UNMASK, DONE, ABORTED,   /* the server */
           READY };   /* both */
 mtype = { SessionOpen, RosterMessage, ShareDelivery, ConsistencyCheck, OpenSlot, UnmaskRequest };
 #ifdef REPLAY
@@ -57,7 +49,8 @@ bool has_opening;
 #define IS_LAST(slot) (slot == SLOTS - 1)
 
 /* Devices. */
-byte members[N], heard[N] = ALL, list[N], device_agreed[N];
+byte members[N], heard[N] = ALL, device_agreed[N];
+byte refused[N];          /* whose boxes a device could not read, as it says */
 byte bad_boxes;           /* to whom the faulty device dealt boxes that do not open */
 #ifdef FAULTY
 #define IS_FAULTY(d) (d == N - 1)
@@ -80,16 +73,16 @@ inline send(kind, set)
             letter[i] = kind; letter_set[i] = set; letter_signers[i] = 0;
             letter_opening[i] = has_opening; letter_whole[i] = opened && IS_WHOLE(slot);
             if
-            :: SIGNED && signers ->   /* the first t of its holders that signed, and that it counts */
+            :: signers ->   /* the first t of its linked holders that signed */
                 best = 0; j = 0;
                 do
                 :: j < N && best < T ->
-#ifdef BROKEN_ANY_SIGNATURE   /* also of devices whose boxes it refused (spec 10.7) */
+#ifdef BROKEN_ANY_SIGNATURE   /* also of devices that it is not linked with (spec 10.8) */
                     if
                     :: IN(j, signers) -> letter_signers[i] = letter_signers[i] | ONE(j); best++
 #else
                     if
-                    :: IN(j, signers & ~refused[i]) -> letter_signers[i] = letter_signers[i] | ONE(j); best++
+                    :: IN(j, signers & LINKED_WITH(i)) -> letter_signers[i] = letter_signers[i] | ONE(j); best++
 #endif
                     :: else
                     fi;
@@ -115,28 +108,38 @@ inline drop_silent()
 #endif
 }
 
-/* The cohort that a slot is opened with: who is blamed goes, until nobody is (spec 10.7). */
+/* Two devices are linked if both could read the other's box (spec 10.6). */
+#define REFUSED(d, p) (IN(p, refused[d]) << (d))
+#define REFUSERS(p) (REFUSED(0, p) | REFUSED(1, p) | REFUSED(2, p) | REFUSED(3, p))
+#define LINKED_WITH(d) (ALL & ~(refused[d] | REFUSERS(d)))
+#ifdef BROKEN_ONE_LINK   /* who lacks a link is dropped */
+#define IS_ISOLATED(d) (!SUBSET(remaining, LINKED_WITH(d)))
+#else
+#define IS_ISOLATED(d) (SIZE(remaining & LINKED_WITH(d)) < T)
+#endif
+
+/* The cohort that a slot is opened with: isolated devices go, until there is none (spec 10.11). */
 inline settle()
 {
     do
-    :: judge(remaining);
+    :: best = 0; i = 0;
+        do
+        :: i < N ->
+            if
+            :: IN(i, remaining) && IS_ISOLATED(i) -> best = best | ONE(i);
+                MUST(due_blame, IS_FAULTY(i) || SIZE(remaining & ~(IS_FAULTY(N - 1) << (N - 1))) < T)
+            :: else
+            fi;
+            i++
+        :: else -> break
+        od;
+        i = 0;
         if
-        :: bad_receipt | bad_box -> blame()
+        :: best -> remaining = remaining & ~best
         :: else -> break
         fi
-    od
-}
-inline blame()
-{
-    i = 0;
-    do
-    :: i < N ->   /* as in blame.pml */
-        MUST(due_blame, IS_FAULTY(i) || (!IN(i, bad_receipt)
-            && (!IN(i, bad_box) || SIZE(remaining & ~ONE(N - 1)) < T)));
-        i++
-    :: else -> break
     od;
-    remaining = remaining & ~(bad_receipt | bad_box); bad_receipt = 0; bad_box = 0; i = 0
+    best = 0
 }
 
 inline give_up(from)
@@ -170,15 +173,15 @@ inline reveal()
 #endif
     agreed = contributed
 }
-/* Every device that the slot was opened with has t holders that helped and had its box. */
-inline check_shares()
+/* Every device that the slot was opened with has t linked holders that helped (spec 10.11). */
+inline check_shares(helpers)
 {
     best = N; i = 0;
     do
     :: i < N ->
         if
         :: IN(i, opened) ->
-            j = SIZE(answered & ~REFUSERS(i));
+            j = SIZE((helpers) & LINKED_WITH(i));
             if
             :: j < best -> best = j
             :: else
@@ -199,7 +202,7 @@ inline check_shares()
 #ifdef BROKEN_IMPATIENT   /* gives up when anybody is missing (spec 10.8) */
 #define CANNOT_GO_ON (answered != opened)
 #else
-#define CANNOT_GO_ON (SIZE(answered) < T)
+#define CANNOT_GO_ON (best < T)
 #endif
 #ifdef BROKEN_PARTIAL   /* takes what came for the sum of a whole slot (spec 10.8) */
 #define CAN_SUM (SIZE(contributed) >= MIN_COHORT)
@@ -231,12 +234,10 @@ collect:
             SERVER(SHARE, ShareKeys, SHARE); answered = answered | ONE(d)
         :: IN(d, remaining) && !IN(d, answered) && answer[d] == ShareDelivery && server == RECEIPT ->
             SERVER(RECEIPT, ShareReceipt, RECEIPT); answered = answered | ONE(d)
-        :: IN(d, remaining) && !IN(d, answered) && answer[d] == ConsistencyCheck && server == LIST ->
-            SERVER_SIGNED(LIST, ConsistencySignature, LIST); answered = answered | ONE(d); signers = signers | ONE(d)
         :: IN(d, remaining) && !IN(d, answered) && answer[d] == OpenSlot && server == MASK ->
             SERVER(MASK, MaskedInput, MASK); answered = answered | ONE(d); contributed = contributed | ONE(d)
         :: IN(d, remaining) && !IN(d, answered) && answer[d] == ConsistencyCheck && server == CONFIRM ->
-            SERVER_SIGNED(CONFIRM, ConsistencySignature, CONFIRM); answered = answered | ONE(d); signers = signers | ONE(d)
+            SERVER(CONFIRM, ConsistencySignature, CONFIRM); answered = answered | ONE(d); signers = signers | ONE(d)
         :: IN(d, remaining) && !IN(d, answered) && answer[d] == UnmaskRequest && server == UNMASK ->
             SERVER(UNMASK, UnmaskShares, UNMASK); answered = answered | ONE(d)
 #ifdef BROKEN_LATE   /* takes a vector after its round was closed (spec 10.12) */
@@ -263,21 +264,8 @@ collect:
             fi
         :: server == RECEIPT ->
             drop_silent();
-            judge(remaining); blame();
             answered = 0;
             SERVER(RECEIPT, CloseRound, READY)
-        :: server == LIST ->
-            drop_silent();
-            agreed = opened;
-            if
-            :: remaining != opened -> end_slot(LIST)
-            :: else ->
-                SERVER_SIGNED(LIST, CloseRound, MASK); send(OpenSlot, opened); signers = 0
-            fi;
-            if
-            :: server == DONE -> goto end_over
-            :: else
-            fi
         :: server == MASK && IS_WHOLE(slot) ->
             drop_silent();
             if
@@ -291,23 +279,21 @@ collect:
             fi
         :: server == MASK && !IS_WHOLE(slot) ->
             drop_silent();
+            check_shares(contributed);
             if
-            :: TOO_FEW(contributed) -> give_up(MASK); goto end_over
-            :: else ->
-                if
-                :: SIGNED -> SERVER_SIGNED(MASK, CloseRound, CONFIRM); send(ConsistencyCheck, contributed)
-                :: else -> SERVER_UNSIGNED(MASK, CloseRound, UNMASK); send(UnmaskRequest, contributed)
-                fi
+            :: TOO_FEW(contributed) || best < T -> best = 0; give_up(MASK); goto end_over
+            :: else -> best = 0; SERVER(MASK, CloseRound, CONFIRM); send(ConsistencyCheck, contributed)
             fi
         :: server == CONFIRM ->
             drop_silent();
+            check_shares(answered);
             if
-            :: CANNOT_GO_ON -> give_up(CONFIRM); goto end_over
-            :: else -> SERVER_SIGNED(CONFIRM, CloseRound, UNMASK); send(UnmaskRequest, contributed)
+            :: CANNOT_GO_ON -> best = 0; give_up(CONFIRM); goto end_over
+            :: else -> best = 0; SERVER(CONFIRM, CloseRound, UNMASK); send(UnmaskRequest, contributed)
             fi
         :: server == UNMASK ->
             drop_silent();
-            check_shares();
+            check_shares(answered);
             if
             :: best < T -> best = 0; give_up(UNMASK); goto end_over
             :: else -> best = 0; reveal(); end_slot(UNMASK)
@@ -342,29 +328,22 @@ collect:
         fi;
         opened = remaining;
         if
-        :: IS_WHOLE(slot) && !agreed && SIGNED ->
-            SERVER_SIGNED(READY, ListSlotCall, LIST); send(ConsistencyCheck, opened)
-        :: else ->
-            if
-            :: IS_WHOLE(slot) -> assert(!agreed || opened == agreed); agreed = opened
-            :: else
-            fi;
-            SERVER(READY, OpenSlotCall, MASK); send(OpenSlot, opened)
-        fi
+        :: IS_WHOLE(slot) -> assert(!agreed || opened == agreed); agreed = opened
+        :: else
+        fi;
+        SERVER(READY, OpenSlotCall, MASK); send(OpenSlot, opened)
       }
     od;
 end_over: false
 }
 
-/* What a device refuses; a refusal must be due to boxes that it could not read. */
+/* What a device refuses: nothing, if the server is honest. */
 #define COUNTED(d, set) ((set) & heard[d])
 #define REFUSES(d, set) (!SUBSET(set, members[d]) || !IN(d, set) || TOO_FEW(COUNTED(d, set)))
 #define LACKS_SIGNERS(d) (!SUBSET(letter_signers[d], COUNTED(d, letter_set[d])) || SIZE(letter_signers[d]) < T)
 inline refuse(d)
 {
-    MUST(no_refusal, IS_FAULTY(d) || (IN(d, bad_boxes) && TOO_FEW(COUNTED(d, letter_set[d])))
-        || (IN(d, bad_boxes) && SIGNED && SIZE(letter_signers[d]) < T && letter_signers[d] != 0
-            && SUBSET(letter_signers[d], COUNTED(d, letter_set[d]))));
+    MUST(no_refusal, IS_FAULTY(d));
     goto close
 }
 inline answer_letter(d)
@@ -404,48 +383,34 @@ end:
         :: else
         fi;
         if
-        :: !IS_FAULTY(D) -> heard[D] = ALL & ~refused[D]
+        :: REFUSES(D, letter_set[D]) -> refuse(D)
         :: else
         fi;
+        members[D] = letter_set[D];
+        MOVE(D, SHARED, ShareDelivery, LINKED); answer_letter(D)
+      }
+    :: atomic {
+        state[D] == READY && letter_opening[D] -> MOVE(D, READY, SumOpening, READY);
+        letter_opening[D] = false
+      }
+    :: atomic {   /* the tags that come are those of all that it is linked with */
+        state[D] == LINKED && letter[D] == OpenSlot ->
+        heard[D] = LINKED_WITH(D);
         if
         :: REFUSES(D, letter_set[D]) -> refuse(D)
         :: else
         fi;
         members[D] = letter_set[D];
-        MOVE(D, SHARED, ShareDelivery, READY); answer_letter(D)
-      }
-    :: atomic {
-        state[D] == READY && letter_opening[D] -> MOVE_SIGNED(D, READY, SumOpening, READY);
-        letter_opening[D] = false
-      }
-    :: atomic {
-        state[D] == READY && !letter_opening[D] && letter[D] == ConsistencyCheck ->
-        if
-        :: device_agreed[D] || REFUSES(D, letter_set[D]) -> refuse(D)
-        :: else
-        fi;
-        members[D] = letter_set[D]; list[D] = letter_set[D];
-        MOVE_SIGNED(D, READY, ConsistencyCheck, LISTED); answer_letter(D)
-      }
-    :: atomic {
-        state[D] == LISTED && letter[D] == OpenSlot ->
-        if
-        :: letter_whole[D] && (letter_set[D] != list[D] || LACKS_SIGNERS(D)) -> refuse(D)
-        :: !letter_whole[D] && REFUSES(D, letter_set[D]) -> refuse(D)
-        :: else
-        fi;
-        members[D] = letter_set[D]; list[D] = 0;   /* before a tolerant slot, what it signed is void */
         if
         :: letter_whole[D] -> device_agreed[D] = letter_set[D]
         :: else
         fi;
-        MOVE_SIGNED(D, LISTED, OpenSlot, OPENED)
+        MOVE(D, LINKED, OpenSlot, OPENED)
       }
     :: atomic {
         state[D] == READY && !letter_opening[D] && letter[D] == OpenSlot ->
         if
-        :: letter_whole[D] && device_agreed[D] && letter_set[D] != device_agreed[D] -> refuse(D)
-        :: letter_whole[D] && !device_agreed[D] && (SIGNED || REFUSES(D, letter_set[D])) -> refuse(D)
+        :: letter_whole[D] && letter_set[D] != device_agreed[D] -> refuse(D)
         :: !letter_whole[D] && REFUSES(D, letter_set[D]) -> refuse(D)
         :: else
         fi;
@@ -471,16 +436,7 @@ end:
         :: else
         fi;
         members[D] = letter_set[D];
-        MOVE_SIGNED(D, MASKED, ConsistencyCheck, CONFIRMED); answer_letter(D)
-      }
-    :: atomic {
-        state[D] == MASKED && letter[D] == UnmaskRequest ->
-        if
-        :: REFUSES(D, letter_set[D]) -> refuse(D)
-        :: else
-        fi;
-        members[D] = letter_set[D]; device_agreed[D] = letter_set[D];
-        MOVE_UNSIGNED(D, MASKED, UnmaskRequest, READY); answer_letter(D)
+        MOVE(D, MASKED, ConsistencyCheck, CONFIRMED); answer_letter(D)
       }
     :: atomic {
         state[D] == CONFIRMED && letter[D] == UnmaskRequest ->
@@ -489,7 +445,7 @@ end:
         :: else
         fi;
         device_agreed[D] = letter_set[D];
-        MOVE_SIGNED(D, CONFIRMED, UnmaskRequest, READY); answer_letter(D)
+        MOVE(D, CONFIRMED, UnmaskRequest, READY); answer_letter(D)
       }
     :: atomic { letter[D] || state[D] == OPENED -> goto close }   /* it vanishes */
     od;
@@ -500,13 +456,13 @@ close:
         :: state[D] == ADVERTISED -> MOVE(D, ADVERTISED, Close, FAILED)
         :: state[D] == SHARED -> MOVE(D, SHARED, Close, FAILED)
         :: state[D] == READY -> MOVE(D, READY, Close, FAILED)
-        :: state[D] == LISTED -> MOVE_SIGNED(D, LISTED, Close, FAILED)
+        :: state[D] == LINKED -> MOVE(D, LINKED, Close, FAILED)
         :: state[D] == OPENED -> MOVE(D, OPENED, Close, FAILED)
         :: state[D] == MASKED -> MOVE(D, MASKED, Close, FAILED)
-        :: state[D] == CONFIRMED -> MOVE_SIGNED(D, CONFIRMED, Close, FAILED)
+        :: state[D] == CONFIRMED -> MOVE(D, CONFIRMED, Close, FAILED)
         fi;
         letter[D] = 0; letter_set[D] = 0; letter_signers[D] = 0; letter_opening[D] = false; letter_whole[D] = false;
-        members[D] = 0; list[D] = 0; device_agreed[D] = 0; unread = 0
+        members[D] = 0; device_agreed[D] = 0; unread = 0
     }
 end_failed: false
 }

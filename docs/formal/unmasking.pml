@@ -1,20 +1,20 @@
-/* Both kinds of share: one tolerant slot of a session without signatures (spec 9.6, 9.7, 9.9).
+/* Both kinds of share: one tolerant slot, and nobody looks at signatures (spec 9.6, 9.7, 9.9).
  *
  * The server says anything to any device at any time: any sets, different ones for everybody,
  * boxes spoilt, any order, repetitions, silence. Only the thresholds and what devices refuse keep
- * it from getting t shares of a device's seed and t shares of its mask key (spec 14.3). A device
+ * it from getting t shares of a device's seed and t shares of its recovery key (spec 14.3). A device
  * that refuses a message does nothing more, just as one that gets none; so refusing needs no state.
  */
 #include "common.pml"
 
-mtype = { SHARED, READY, OPENED, MASKED };
+mtype = { SHARED, LINKED, READY, OPENED, MASKED, CONFIRMED };
 mtype state[HONEST] = SHARED;
 byte members[HONEST] = ALL;
 byte heard[HONEST] = ALL;
 byte opened[HONEST];
 bool answered[HONEST];
 
-/* Who has given a share of the owner's seed, and of its mask key. Colluding holders give both. */
+/* Who has given a share of the owner's seed, and of its recovery key. Colluding holders give both. */
 byte seed_from[HONEST];
 byte key_from[HONEST];
 #define SEED_KNOWN(p) (SIZE(seed_from[p]) + COLLUDING >= T)
@@ -42,7 +42,7 @@ inline give_shares(d, survivors)
     }
 }
 
-/* Boxes of others that do not open; the set is checked once more without them (spec 9.6). */
+/* Those that show no tag, or a wrong one (spec 9.7). */
 #define MAY_BE_UNREAD(boxes) (SUBSET(boxes, set & ~ONE(_pid)) && ENOUGH(set & ~(boxes)))
 
 active [HONEST] proctype Device()
@@ -51,23 +51,28 @@ active [HONEST] proctype Device()
 end:
     do
     :: atomic {
-        state[_pid] == SHARED -> CHOOSE(set, FIT); CHOOSE(unread, MAY_BE_UNREAD);
-        heard[_pid] = ALL & ~unread;
+        state[_pid] == SHARED -> CHOOSE(set, FIT);
         members[_pid] = set;
-        MOVE(_pid, SHARED, ShareDelivery, READY); set = 0; unread = 0
+        MOVE(_pid, SHARED, ShareDelivery, LINKED); set = 0
       }
     :: atomic {
-        state[_pid] == READY && opened[_pid] == 0 -> CHOOSE(set, FIT);
+        state[_pid] == LINKED -> CHOOSE(set, FIT); CHOOSE(unread, MAY_BE_UNREAD);
+        heard[_pid] = ALL & ~unread;
         members[_pid] = set; opened[_pid] = set;
-        MOVE(_pid, READY, OpenSlot, OPENED); set = 0
+        MOVE(_pid, LINKED, OpenSlot, OPENED); set = 0; unread = 0
       }
     :: atomic { state[_pid] == OPENED -> MOVE(_pid, OPENED, Contribute, MASKED) }
     :: atomic {
         state[_pid] == MASKED -> CHOOSE(set, FIT);
         members[_pid] = set;
+        MOVE(_pid, MASKED, ConsistencyCheck, CONFIRMED); set = 0
+      }
+    :: atomic {
+        state[_pid] == CONFIRMED ->
+        set = members[_pid];
         give_shares(_pid, set);
         answered[_pid] = true;
-        MOVE(_pid, MASKED, UnmaskRequest, READY); set = 0
+        MOVE(_pid, CONFIRMED, UnmaskRequest, READY); set = 0
       }
 #ifdef BROKEN_TWICE   /* answers a second request for the slot (spec 9.3: BOTH_SHARE_KINDS) */
     :: atomic {

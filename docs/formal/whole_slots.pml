@@ -1,7 +1,7 @@
-/* Whole slots, and devices that were lost: the slots of a signed session (spec 9.7 to 9.9, 14.10).
+/* Whole slots, and devices that were lost: the slots of a session (spec 9.7 to 9.9, 14.10).
  *
  * Slot i is whole if bit i of KINDS is 1, else tolerant. The server says anything: any lists, any
- * slot skipped, any order. Devices have the boxes of all others. A tolerant slot has a sum over a
+ * slot skipped, any order. All devices are linked. A tolerant slot has a sum over a
  * list if enough devices gave shares for it; what is inside such a slot is in agreement.pml. In a
  * whole slot, the masks of two honest devices cancel only if both were made for one list, and the
  * server has the sum of a set of devices if all their masks cancel.
@@ -17,14 +17,12 @@
 #define IS_WHOLE(slot) IN(slot, KINDS)
 #define AT(d, slot) (SLOTS * (d) + (slot))
 
-mtype = { READY, LISTED, OPENED, MASKED, CONFIRMED };
-mtype state[HONEST] = READY;
+mtype = { LINKED, READY, OPENED, MASKED, CONFIRMED };
+mtype state[HONEST] = LINKED;
 byte members[HONEST] = ALL;
 byte heard[HONEST] = ALL;
-byte agreed[HONEST];              /* the list of spec 9.7; 0 for none */
+byte agreed[HONEST];              /* the cohort, after the first slot; 0 before */
 byte next[HONEST];                /* the first slot that may still be opened */
-byte members_signed[HONEST];      /* the list that it signed before a whole slot, */
-byte members_signed_for[HONEST];  /* and for which one */
 byte survivors_signed[SLOTS * HONEST];
 byte answered[SLOTS * HONEST];        /* whole: the list that the vector was masked for */
 byte revealed[SLOTS * HONEST];        /* tolerant: the list that shares were given for */
@@ -32,19 +30,6 @@ byte revealed[SLOTS * HONEST];        /* tolerant: the list that shares were giv
 hidden byte p, q, slot_of_sum, set_of_sum, sums, signers, found, before, known, shrunk, every;
 hidden byte one_sum, large_sum, whole_list, same_devices, never_back;
 
-inline count_members(d, set, slot)
-{
-    d_step {
-        signers = SIZE(set & COLLUDERS); q = 0;
-        do
-        :: q < HONEST ->
-            signers = signers + (IN(q, set) && members_signed[q] == set && members_signed_for[q] == slot);
-            q++
-        :: else -> break
-        od;
-        q = 0
-    }
-}
 inline count_survivors(d, set, slot)
 {
     d_step {
@@ -56,12 +41,6 @@ inline count_survivors(d, set, slot)
         q = 0
     }
 }
-#ifdef BROKEN_QUORUM   /* a list counts without t signatures (spec 9.9, rule 3) */
-#define QUORUM true
-#else
-#define QUORUM (signers >= T)
-#endif
-
 /* Whether the masks of p and q cancel between their vectors of a whole slot. */
 #ifdef BROKEN_UNBOUND   /* keys without the list in them (spec 5.7) */
 #define CANCEL(p, q, slot) (IN(q, answered[AT(p, slot)]) && IN(p, answered[AT(q, slot)]))
@@ -174,13 +153,21 @@ inline answer_whole()
     fi
 }
 
+inline open()
+{
+    if
+    :: state[_pid] == LINKED -> MOVE(_pid, LINKED, OpenSlot, OPENED)
+    :: else -> MOVE(_pid, READY, OpenSlot, OPENED)
+    fi
+}
+
 active [HONEST] proctype Device()
 {
     byte set, slot;
 end:
     do
     :: atomic {   /* any slot that was not opened, or passed over, may be next */
-        (state[_pid] == READY || state[_pid] == LISTED) && next[_pid] < SLOTS ->
+        (state[_pid] == LINKED || state[_pid] == READY) && next[_pid] < SLOTS ->
         slot = next[_pid];
         do
         :: slot < SLOTS - 1 -> slot++
@@ -189,30 +176,18 @@ end:
         if
         :: !IS_WHOLE(slot) ->
             CHOOSE(set, FIT);
-            if
-            :: state[_pid] == READY -> MOVE(_pid, READY, OpenSlot, OPENED)
-            :: else -> MOVE(_pid, LISTED, OpenSlot, OPENED)   /* the signed list is void */
-            fi;
+            open();
             MOVE(_pid, OPENED, Contribute, MASKED);
             members[_pid] = set; next[_pid] = slot + 1
-        :: IS_WHOLE(slot) && agreed[_pid] && state[_pid] == READY ->
+        :: IS_WHOLE(slot) && agreed[_pid] ->
             CHOOSE(set, FIT_WHOLE);
-            MOVE(_pid, READY, OpenSlot, OPENED);
+            open();
             answer_whole()
-        :: IS_WHOLE(slot) && !agreed[_pid] && state[_pid] == READY ->
+        :: IS_WHOLE(slot) && !agreed[_pid] ->   /* the first slot */
             CHOOSE(set, FIT);
-            members[_pid] = set; members_signed[_pid] = set; members_signed_for[_pid] = slot;
-            MOVE(_pid, READY, ConsistencyCheck, LISTED)
-        :: IS_WHOLE(slot) && state[_pid] == LISTED && members_signed_for[_pid] == slot ->
-            set = members_signed[_pid];
-            count_members(_pid, set, slot);
-            if
-            :: QUORUM ->
-                agreed[_pid] = set;
-                MOVE(_pid, LISTED, OpenSlot, OPENED);
-                answer_whole()
-            :: else
-            fi
+            members[_pid] = set; agreed[_pid] = set;
+            open();
+            answer_whole()
         :: else
         fi;
         set = 0; slot = 0
@@ -227,7 +202,7 @@ end:
         set = members[_pid]; slot = next[_pid] - 1;
         count_survivors(_pid, set, slot);
         if
-        :: QUORUM ->
+        :: signers >= T ->
             agreed[_pid] = set;
             d_step { revealed[AT(_pid, slot)] = set; look() };
             MOVE(_pid, CONFIRMED, UnmaskRequest, READY)

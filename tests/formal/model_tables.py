@@ -8,7 +8,7 @@ from spin_models import MODELS
 
 from deltafl.secagg.states import CLIENT_TRANSITIONS, SERVER_TRANSITIONS
 
-_LINE: Final = re.compile(r"\b(MOVE|SERVER)(_SIGNED|_UNSIGNED)?\(([^()]*)\)")
+_LINE: Final = re.compile(r"\b(MOVE|SERVER)\(([^()]*)\)")
 
 Move = tuple[str, str, str]
 
@@ -19,7 +19,6 @@ def moves_of(file: str, *, machine: str) -> set[Move]:
     Args:
         file: The model.
         machine: MOVE for devices, SERVER for the server.
-        signed: Whether moves of signed sessions are wanted, or of others.
     """
     text = re.sub(r"^#define.*$", "", (MODELS / file).read_text(encoding="utf-8"), flags=re.M)
     # moves that are written in an inline, for the states that it is called with
@@ -28,13 +27,10 @@ def moves_of(file: str, *, machine: str) -> set[Move]:
             (body,) = re.findall(rf"inline {inline}\(from\)\n\{{(.*?)^\}}", text, re.M | re.S)
             text += body.replace("(from,", f"({state},")
     found = set()
-    for kind, only, inside in _LINE.findall(text):
+    for kind, inside in _LINE.findall(text):
         *_, start, event, end = (part.strip() for part in inside.split(","))
-        if kind == machine and start != "from" and only != ("_UNSIGNED"):
+        if kind == machine and start != "from":
             found.add((start, event, end))
-    if machine == "SERVER":  # an inline is for both kinds; its state may be of one only
-        of_signed = {"LIST", "CONFIRM"}
-        found = {move for move in found if signed or move[0] not in of_signed}
     return found
 
 
@@ -48,4 +44,4 @@ def moves_of_code(transitions: Mapping) -> set[Move]:
 
 
 TABLES: Final = {"MOVE": CLIENT_TRANSITIONS, "SERVER": SERVER_TRANSITIONS}
-"""The code's tables by the word that a model uses, each by whether the session is signed."""
+"""The code's tables by the word that a model uses."""

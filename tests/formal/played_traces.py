@@ -20,14 +20,12 @@ class Trace:
 
     Attributes:
         kinds: Bit i is 1 if slot i is whole.
-        signed: Whether the session is.
         verified: Whether sums are opened to devices.
         moves: Who moved, and to which state.
         sums: The devices of each slot's sum, bit by place; 0 where there is none.
     """
 
     kinds: int
-    signed: bool
     verified: bool
     moves: list[tuple[int, str]] = field(default_factory=list)
     sums: list[int] = field(default_factory=list)
@@ -50,7 +48,6 @@ class Trace:
             "REPLAY",
             f"KINDS={self.kinds}",
             f"SLOTS={len(self.sums)}",
-            f"SIGNED={int(self.signed)}",
             f"VERIFIED={int(self.verified)}",
         ]
 

@@ -18,12 +18,10 @@ def params(*slots):
 PLAYED = {
     "all stay": (params(TOLERANT, WHOLE), {}, {}),
     "whole first": (params(WHOLE, TOLERANT), {}, {}),
-    "unsigned": (params(TOLERANT, WHOLE), {}, {}),
-    "unsigned, one lost in a slot": (params(TOLERANT, TOLERANT), {3: 3}, {}),
+    "one lost in a slot": (params(TOLERANT, TOLERANT), {3: 3}, {}),
     "lost before it sends its vector": (params(TOLERANT, WHOLE), {1: 3}, {}),
     "lost after it sent its vector": (params(TOLERANT, WHOLE), {1: 4}, {}),
-    "lost from a list": (params(WHOLE, TOLERANT), {2: 3}, {}),
-    "lost from a whole slot": (params(WHOLE, WHOLE), {2: 4}, {}),
+    "lost from a whole slot": (params(WHOLE, TOLERANT), {2: 3}, {}),
     "late vector": (params(TOLERANT, TOLERANT), {}, {0: 3}),
     "late keys": (params(TOLERANT, WHOLE), {}, {0: 0}),
     "too few": (params(TOLERANT, WHOLE), {0: 2, 1: 4}, {}),
@@ -44,7 +42,7 @@ def test_the_traces_differ_in_what_becomes_of_them(traces):
     assert traces["all stay"].sums == [15, 15]
     assert traces["lost before it sends its vector"].sums == [13, 13]
     assert traces["lost after it sent its vector"].sums == [15, 0]
-    assert traces["lost from a list"].sums == [0, 11]
+    assert traces["lost from a whole slot"].sums == [0, 11]
     assert traces["late vector"].sums == [14, 14]
     assert traces["too few"].moves[-1] == (SERVER, "ABORTED")
     # each device takes the opening of the first sum: from ready to ready

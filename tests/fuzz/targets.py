@@ -46,27 +46,18 @@ PARAMS = {
         graph_seed=bytes(32),
         context=bytes(32),
     )
-    for name, signed, slots in (
-        ("unsigned", False, _TOLERANT),
-        ("signed", True, _TOLERANT),
-        ("verified", True, _WHOLE),
-    )
+    for name, slots in (("tolerant", _TOLERANT), ("verified", _WHOLE))
 }
 IDS = [ClientId(3 + 7 * i) for i in range(5)]
 
 
-def read_unsigned(data: bytes) -> bool:
-    """A message of an unsigned session."""
-    return _read_message(data, PARAMS["unsigned"])
-
-
-def read_signed(data: bytes) -> bool:
-    """A message of a signed session."""
-    return _read_message(data)
+def read_tolerant(data: bytes) -> bool:
+    """A message of a session of tolerant slots."""
+    return _read_message(data, PARAMS["tolerant"])
 
 
 def read_verified(data: bytes) -> bool:
-    """A message of a signed session whose first slot is whole and verified."""
+    """A message of a session whose first slot is whole and verified."""
     return _read_message(data, PARAMS["verified"])
 
 
@@ -104,8 +95,7 @@ def read_directory(data: bytes) -> bool:
 
 
 READERS = (
-    read_unsigned,
-    read_signed,
+    read_tolerant,
     read_verified,
     read_opening,
     read_envelope,

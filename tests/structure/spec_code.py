@@ -12,19 +12,16 @@ from fractions import Fraction
 from hashlib import sha256
 from types import SimpleNamespace
 
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from nacl.bindings import (
-    crypto_aead_xchacha20poly1305_ietf_decrypt,
-    crypto_aead_xchacha20poly1305_ietf_encrypt,
-    crypto_sign_open,
-)
-from nacl.exceptions import BadSignatureError, CryptoError
+from nacl.bindings import crypto_sign_open
+from nacl.exceptions import BadSignatureError
 from spec_tables import SPEC
+from spec_trace import plain_kem
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TEXT = SPEC.read_text(encoding="utf-8")
-_PRIME = 2**255 - 19
 
 
 class RefusedError(Exception):
@@ -35,37 +32,14 @@ def refuse(name):
     raise RefusedError(name)
 
 
-def x25519(secret, public):
-    """RFC 7748, section 5, by the formulas there."""
-    number = int.from_bytes(secret, "little")
-    factor = number % 2**254 - number % 8 + 2**254
-    start = int.from_bytes(public, "little") % 2**255
-    (x2, z2), (x3, z3) = (1, 0), (start, 1)
-    for place in reversed(range(255)):
-        bit = factor >> place & 1
-        if bit:
-            (x2, z2), (x3, z3) = (x3, z3), (x2, z2)
-        plus, minus = x2 + z2, x2 - z2
-        square, other = plus * plus, minus * minus
-        cross, back = (x3 - z3) * plus, (x3 + z3) * minus
-        x3, z3 = (cross + back) ** 2 % _PRIME, start * (cross - back) ** 2 % _PRIME
-        x2, z2 = (
-            square * other % _PRIME,
-            (square - other) * (square + 121665 * (square - other)) % _PRIME,
-        )
-        if bit:
-            (x2, z2), (x3, z3) = (x3, z3), (x2, z2)
-    return (x2 * pow(z2, _PRIME - 2, _PRIME) % _PRIME).to_bytes(32, "little")
-
-
 def chacha20(key, size):
     return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(size))
 
 
-def aead_open(key, nonce, ciphertext, data):
+def hpke_open(secret, info, box):
     try:
-        return crypto_aead_xchacha20poly1305_ietf_decrypt(ciphertext, data, nonce, key)
-    except CryptoError:
+        return plain_kem.unseal(secret, box, info)
+    except InvalidTag:
         return None
 
 
@@ -79,13 +53,10 @@ def verify(public, message, signature):
 PRIMITIVES = {
     "sha256": lambda data: sha256(data).digest(),
     "hmac_sha256": lambda key, data: hmac.new(key, data, "sha256").digest(),
-    "x25519": x25519,
-    "x25519_base": lambda secret: x25519(secret, (9).to_bytes(32, "little")),
+    "xwing_key": plain_kem.public_key,
     "chacha20": chacha20,
-    "aead_seal": lambda key, nonce, plaintext, data: crypto_aead_xchacha20poly1305_ietf_encrypt(
-        plaintext, data, nonce, key
-    ),
-    "aead_open": aead_open,
+    "hpke_seal": lambda public, info, content: plain_kem.seal(content, public, info),
+    "hpke_open": hpke_open,
     "sign": lambda seed, message: Ed25519PrivateKey.from_private_bytes(seed).sign(message),
     "verify": verify,
     "refuse": refuse,

@@ -39,7 +39,6 @@ from deltafl.secagg.states import (  # noqa: E402
     ContributeWhole,
     EndLastSlot,
     EndSlot,
-    ListSlotCall,
     OpenSlotCall,
 )
 
@@ -49,7 +48,6 @@ CALLS: Final = {
     EndSlot: "end slot",
     EndLastSlot: "end last slot",
     OpenSlotCall: "open slot",
-    ListSlotCall: "list slot",
     Abort: "abort",
     Contribute: "contribute",
     ContributeWhole: "contribute whole",
@@ -82,7 +80,7 @@ def steps(transitions: Mapping) -> list[list[str]]:
 
 
 def diagram(transitions: Mapping) -> str:
-    """A machine as a Mermaid diagram. Events that lead from and to the same states share an arrow."""
+    """A machine as a Mermaid diagram. Events with the same ends share an arrow."""
     lines = ["stateDiagram-v2", f"[*] --> {next(iter(transitions))}"]
     for state, events in transitions.items():
         arrows: dict[str, list[str]] = {}

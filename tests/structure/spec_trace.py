@@ -1,9 +1,11 @@
 """The session of docs/spec.md, section 15: played by the real machines, every message kept."""
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 
@@ -19,8 +21,13 @@ from deltafl.protocol.server import RoundServer
 from deltafl.secagg import Credentials, SessionParams, wire
 from deltafl.secagg.directory import TrustedKeys
 from deltafl.secagg.identity import identity
+from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.summing import SlotSum
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "vectors"))
+
+import plain_kem
 
 IDS = (3, 10, 17)
 LOSSES = {3: 0.5, 10: 1.5, 17: 2.5}
@@ -92,6 +99,7 @@ def played():
             POLICY,
             Credentials(identities[device], directory),
             SeededRandomness(seeds_of(device)[0]),
+            primitives=replace(PLAIN, seal=plain_kem.seal),
         )
         for device in IDS
     }

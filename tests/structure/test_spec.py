@@ -30,7 +30,7 @@ from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import RoundState
 from deltafl.protocol.update_noise import UpdateNoise
 from deltafl.protocol.weighting import Weighting
-from deltafl.secagg import SessionParams, SlotSpec, codec, errors, wire
+from deltafl.secagg import SessionParams, SlotSpec, codec, errors, keys, wire
 from deltafl.secagg import labels as secagg_labels
 from deltafl.secagg.errors import Fault, Refusal
 from deltafl.secagg.messages import (
@@ -186,8 +186,8 @@ def test_labels_are_used_where_the_table_says():
 
 
 def test_a_label_that_is_spelt_differently_is_found():
-    wrong = TEXT.replace('b"deltafl/secagg/v3/self mask"', 'b"deltafl/secagg/v3/self-mask"')
-    assert unused_labels(wrong) == ["deltafl/secagg/v3/self mask"]
+    wrong = TEXT.replace('b"deltafl/secagg/v4/self mask"', 'b"deltafl/secagg/v4/self-mask"')
+    assert unused_labels(wrong) == ["deltafl/secagg/v4/self mask"]
 
 
 def test_slot_labels_are_named():
@@ -197,8 +197,8 @@ def test_slot_labels_are_named():
 
 
 def test_versions_are_named():
-    assert secagg_labels.VERSION == protocol_labels.VERSION
-    assert f"The version is {secagg_labels.VERSION}." in body(TEXT, "1.6")
+    versions = secagg_labels.VERSION, protocol_labels.VERSION
+    assert "That of sessions is {}, that of rounds {}.".format(*versions) in body(TEXT, "1.6")
 
 
 def is_dated(text):
@@ -265,8 +265,8 @@ def test_generated_tables_are_current():
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("| `masked` | UnmaskRequest |", "| `masked` | ShareDelivery |"),
-        ("    listed --> opened: OpenSlot\n", "    listed --> ready: OpenSlot\n"),
+        ("| `masked` | ConsistencyCheck |", "| `masked` | ShareDelivery |"),
+        ("    linked --> opened: OpenSlot\n", "    linked --> ready: OpenSlot\n"),
         ("    mask --> ready: end slot\n", ""),
         ("| `min_honest_tail` | 2 |", "| `min_honest_tail` | 1 |"),
         ("| 0 | [", "| 0 | [1"),
@@ -374,7 +374,7 @@ def length(what, formulas=FORMULAS, **values):
 
 def of_params(params):
     """What formulas may name of a session."""
-    num_slots, signed = len(params.slots)
+    num_slots = len(params.slots)
     parts = sum(
         length(
             "slot",
@@ -395,7 +395,8 @@ def of_params(params):
         "min_cohort": params.min_cohort,
         "min_roster": params.min_roster,
         "slot_list": length("slot_list", T=num_slots, S=parts),
-        "advertisement": length("advertisement", U=len(params.columns)),
+        "advertisement": length("advertisement"),
+        "link": length("link", U=len(params.columns)),
         "box": length("box", U=len(params.columns)),
     }
 
@@ -405,10 +406,9 @@ def sessions(draw):
     """Parameters from tiny ones to some whose fields take every size of header."""
     num_invited = draw(st.sampled_from([3, 9, 130, 300, 70_000]))
     num_slots = draw(st.sampled_from([1, 4, 5, 130]))
-    signed = draw(st.booleans())
     slots = []
     for bits in draw(st.lists(st.integers(1, 64), min_size=num_slots, max_size=num_slots)):
-        verified = signed and bits >= 33 and draw(st.booleans())
+        verified = bits >= 33 and draw(st.booleans())
         slots.append(
             SlotSpec(
                 "x" * draw(st.integers(0, 64)),
@@ -431,9 +431,7 @@ def sessions(draw):
     )
 
 
-def advertisement_of(params):
-    credential = Credential(bytes(32), bytes(64))
-    return AdvertiseKeys(bytes(32), (bytes(32),) * len(params.columns), credential)
+ADVERTISED = AdvertiseKeys(bytes(keys.KEY_SIZE), Credential(bytes(32), bytes(64)))
 
 
 def samples(params, num_devices, num_others, slot):
@@ -444,6 +442,7 @@ def samples(params, num_devices, num_others, slot):
     spec = params.slots[slot]
     packed = bytes(ceil(spec.wire_length * spec.ring_bits / 8))
     signatures = dict.fromkeys(some, bytes(64))
+    tags, receipt = (dict.fromkeys(some, bytes(n)) for n in (16, wire.receipt_size(params)))
     committed = dict.fromkeys(some, bytes(COMMITTED_SIZE))
     positions = np.arange(num_others, dtype=np.uint32)
     kinds, shares = np.zeros(num_others, np.uint8), np.zeros((num_others, 9), np.uint32)
@@ -455,17 +454,17 @@ def samples(params, num_devices, num_others, slot):
         (
             RosterMessage(
                 np.arange(num_devices, dtype=np.uint32),
-                dict.fromkeys(some, advertisement_of(params)),
+                dict.fromkeys(some, ADVERTISED),
             ),
             {"n": num_devices, "g": num_others},
         ),
         (ShareDelivery(members, boxes), {"n": num_devices, "g": num_others}),
-        (OpenSlot(slot, members, signatures), {**at, "q": len(signatures)}),
+        (OpenSlot(slot, members, tags), {**at, "g": num_others}),
         (ConsistencyCheck(slot, members), at),
         (UnmaskRequest(slot, members, signatures), {**at, "q": len(signatures)}),
-        (advertisement_of(params), {}),
-        (ShareKeys((bytes(32),) * len(params.columns), boxes), {"g": num_others}),
-        (ShareReceipt(tuple(some)), {"r": num_others}),
+        (ADVERTISED, {}),
+        (ShareKeys((bytes(32),) * (2 * len(params.columns)), boxes), {"g": num_others}),
+        (ShareReceipt(receipt), {"g": num_others}),
         (
             MaskedInput(
                 slot,
@@ -543,7 +542,7 @@ def misfits(text, what, encoded, values):
         ),
         ("| sum | string | `W` |", "| sum | string | `i` |", "sum"),
         ("| signatures | string, records |", "| signatures | integer |", "signatures"),
-        ("| refused | string | `4·r` |\n", "", "ShareReceipt"),
+        ("| links | string, records | `g·(4 + link)` |\n", "", "ShareReceipt"),
     ],
 )
 def test_a_wrong_table_of_fields_is_found(old, new, misfit):
@@ -586,19 +585,19 @@ def test_every_kind_of_message_has_a_section():
 
 def test_a_wrong_formula_is_found():
     params = SessionParams((SlotSpec("a", 4, 16),), 5, 4, 3, 3, bytes(32), bytes(32))
-    wrong = FORMULAS | {"OpenSlot": "21 + I(i) + I(n) + B(⌈n/7⌉) + B(68·q)"}
+    wrong = FORMULAS | {"OpenSlot": "21 + I(i) + I(n) + B(⌈n/7⌉) + B(20·g)"}
     message = OpenSlot(0, np.ones(8, dtype=np.bool_))
     encoded = wire.encode(message, params)
-    assert len(encoded) == length("OpenSlot", i=0, n=8, q=0)
-    assert len(encoded) != length("OpenSlot", wrong, i=0, n=8, q=0)
+    assert len(encoded) == length("OpenSlot", i=0, n=8, g=0)
+    assert len(encoded) != length("OpenSlot", wrong, i=0, n=8, g=0)
 
 
 def test_the_bound_on_messages_is_as_stated():
     stated = re.search(r"^    (64 \+ longest.*)$", body(TEXT, "7.2"), re.MULTILINE)[1]
     python = stated.replace("·", "*").replace("^", "**")
-    for signed, num_slots, vector in ((False, 1, 4), (True, 3, 2**22), (True, 3000, 4)):
+    for verified, num_slots, vector in ((False, 1, 4), (True, 3, 2**22), (True, 3000, 4)):
         slots = (SlotSpec("a", vector, 16),) * num_slots
-        if signed:
+        if verified:
             slots += (SlotSpec("b", 1, 32, whole=True, verified=True, proof_size=128),)
         params = SessionParams(slots, 500, 499, 300, 300, bytes(32), bytes(32))
         names = of_params(params) | {"max": max}

@@ -53,6 +53,7 @@ from deltafl.secagg import (
     identity,
     keys,
     labels,
+    links,
     masks,
     openings,
     pedersen,
@@ -91,9 +92,8 @@ def some_params(rng, **changes):
     is_complete = rng.random() < 0.5
     degree = num_invited - 1 if is_complete else 2 * rng.randint(1, (num_invited - 2) // 2)
     threshold = rng.randint(2, num_invited if is_complete else degree)
-    signed = rng.random() < 0.5
     bits = [rng.randint(1, 64) for _ in range(rng.randint(1, 4))]
-    verified = [signed and is_complete and b >= 22 and rng.random() < 0.5 for b in bits]
+    verified = [is_complete and b >= 22 and rng.random() < 0.5 for b in bits]
     slots = tuple(
         SlotSpec(
             "sum é"[: rng.randint(0, 5)],
@@ -230,35 +230,45 @@ def check_packing(page, rng):
 
 
 def check_keys(page, rng):
-    known = [int.from_bytes(key, "little") for key in keys._LOW_ORDER_KEYS]
-    assert sorted(page.LOW_ORDER) == sorted(known)
-    for number in page.LOW_ORDER:
-        spellings = [number, number + page.P, number + 2**255, number + page.P + 2**255]
-        for spelling in (x for x in spellings if x < 2**256 and x % 2**255 % page.P == number):
-            public = spelling.to_bytes(32, "little")
-            assert page.is_low_order(public)
-            assert keys.is_low_order(public)
-            assert refusal_of(page.agree, rng.randbytes(32), public) == "BAD_KEY"
-    one, other = keys.key_pair(rng.randbytes(32)), keys.key_pair(rng.randbytes(32))
-    assert page.coordinate(one.public) == keys.coordinate(one.public)
-    assert not page.is_low_order(one.public)
-    assert page.x25519_base(one.secret) == one.public
-    assert page.agree(one.secret, other.public) == one.agree(other.public)
-    material, salt, info = rng.randbytes(32), rng.randbytes(32), rng.randbytes(rng.randint(0, 99))
+    secret, material, salt = (rng.randbytes(32) for _ in range(3))
+    assert page.xwing_key(secret) == keys.recipient(secret).public
+    info = rng.randbytes(rng.randint(0, 99))
     assert page.hkdf(material, salt, info) == keys.derive(material, salt=salt, info=info)
 
 
+def some_ends(rng):
+    """Secrets of two devices, and their ends of a link, the lower first."""
+    secrets = rng.randbytes(32), rng.randbytes(32)
+    publics = [keys.recipient(secret).public for secret in secrets]
+    return secrets, [
+        links.End(p, rng.randbytes(32), key, rng.randbytes(32), rng.randbytes(32))
+        for p, key in zip((3, 5), publics, strict=True)
+    ]
+
+
 def check_boxes(page, rng):
-    one, other = keys.key_pair(rng.randbytes(32)), keys.key_pair(rng.randbytes(32))
-    s, r, session, nonce, plaintext = 3, 5, rng.randbytes(32), rng.randbytes(24), rng.randbytes(72)
-    link = masks.Link.between(one, r, other.public, session)
-    channel = keys.SealedChannel(link.secret, one.public, other.public, s, r)
-    box = channel.seal(plaintext, lambda _: nonce)
-    label = page.box_label(s, r, one.public, other.public)
-    assert page.seal(one.secret, other.public, session, label, nonce, plaintext) == box
-    assert page.open_box(other.secret, one.public, session, label, box) == plaintext
-    back = page.box_label(r, s, other.public, one.public)
-    assert page.open_box(other.secret, one.public, session, back, box) is None
+    secrets, (low, high) = some_ends(rng)
+    session, content = rng.randbytes(32), rng.randbytes(72)
+    info = links.info(session, low, high)
+    assert page.box_info(session, low[:3], high[:3]) == info
+    box = page.seal(session, low[:3], high[:3], content)
+    assert keys.recipient(secrets[1]).open(box, info) == content
+    box = keys.seal(content, high.key, info)
+    assert page.open_box(session, low[:3], high[:3], secrets[1], box) == content
+    assert page.open_box(session, high[:3], low[:3], secrets[1], box) is None
+
+
+def check_links(page, rng):
+    _, (low, high) = some_ends(rng)
+    session, recovery = rng.randbytes(32), rng.randbytes(32)
+    link, secret = links.link(session, low, high, 3), page.link_secret(session, low, high)
+    assert tuple(page.link_tag(secret, end.position) for end in (low, high)) == link.tags
+    assert tuple(page.link_key(secret, slot) for slot in range(3)) == link.keys
+    key = link.keys[0]
+    assert page.key_digest(key) == links.key_digest(key)
+    hidden = page.hidden(recovery, 3, 5, key)
+    assert hidden == links.hide(recovery, 3, 5, key)
+    assert page.hidden(recovery, 3, 5, hidden) == key
 
 
 def check_shares(page, rng):
@@ -458,40 +468,31 @@ def check_masks(page, rng):
     slot = rng.randrange(len(params.slots))
     context = masks.SlotContext.of(params, session, slot, b"shown")
     assert page.self_mask_key(key, session, context.info) == context.self_mask_key(key)
-    one, other = keys.key_pair(rng.randbytes(32)), keys.key_pair(rng.randbytes(32))
-    pair = context.pair_secrets(one, [1], [other.public])[0]
-    assert page.pair_mask_key(other.secret, other.public, one.public, session, context.info) == (
-        pair.key()
-    )
+    (pair,) = context.tolerant({1: key})
+    assert page.pair_mask_key(key, context.info) == pair.key()
     members = some_set(rng, 11)
-    link = masks.Link.between(one, 1, other.public, session)
-    whole = link.whole(context.whole_slot_info(members)).key()
-    ends = (other.secret, other.public, one.public)
-    assert page.whole_mask_key(*ends, session, context.info, members) == whole
-    committed = masks.seed_commitment(session, slot, 7, key)
-    assert page.seed_commitment(session, slot, 7, key) == committed
+    (pair,) = context.whole({1: key}, members)
+    assert page.whole_mask_key(key, context.info, members) == pair.key()
+    for name in ("seed_commitment", "recovery_commitment"):
+        committed = getattr(masks, name)(session, slot, 7, key)
+        assert getattr(page, name)(session, slot, 7, key) == committed
 
 
 def check_statements(page, rng):
-    public, sealing_key, session = rng.randbytes(32), rng.randbytes(32), rng.randbytes(32)
+    public, key, session = rng.randbytes(32), rng.randbytes(32), rng.randbytes(32)
     assert page.identity_fingerprint(public) == identity.fingerprint(public)
-    directory = TrustedKeys({5: public, 3: sealing_key})
+    directory = TrustedKeys({5: public, 3: key})
     text = directory.dump().encode()
     assert page.directory_fingerprint(text) == directory.fingerprint()
-    params, mask_keys = some_params(rng), (rng.randbytes(32), rng.randbytes(32))
-    assert page.advertisement_statement(params, 9, sealing_key, mask_keys) == (
-        signing.advertisement(params, 9, sealing_key, mask_keys)
-    )
+    params = some_params(rng)
+    assert page.advertisement_statement(params, 9, key) == (signing.advertisement(params, 9, key))
     context = masks.SlotContext.of(params, session, 0, b"shown")
     members = some_set(rng, 13)
-    assert page.survivors_statement(session, context.info, members, sealing_key) == (
-        signing.survivors(context, members, sealing_key)
+    assert page.survivors_statement(session, context.info, members, key) == (
+        signing.survivors(context, members, key)
     )
-    assert page.members_statement(session, 2, members, sealing_key) == (
-        signing.members(session, 2, members, sealing_key)
-    )
-    assert page.commitment_statement(session, context.info, public, sealing_key) == (
-        openings.statement(context, public, sealing_key)
+    assert page.commitment_statement(session, context.info, public, key) == (
+        openings.statement(context, public, key)
     )
 
 
@@ -525,7 +526,6 @@ def check_encoding(page, rng):
         params.graph_seed,
         params.context,
         params.min_roster,
-        1,
     )
     assert wire.encode(SessionOpen(params), params) == opened
 
@@ -541,22 +541,18 @@ def check_sets(page, rng):
         min_roster=2,
     )
     position = rng.randrange(n)
-    before = rng.choice([None, some_set(rng, n) | (rng.random() < 0.7)])
+    before = rng.choice([np.ones(n, bool), some_set(rng, n) | (rng.random() < 0.7)])
     members = some_set(rng, n) | (rng.random() < 0.3)
-    if before is not None and rng.random() < 0.7:
+    if rng.random() < 0.7:
         members = members & before
-    unheard = set(np.flatnonzero(~some_set(rng, n)).tolist()) if rng.random() < 0.5 else set()
-    heard = np.array([p not in unheard for p in range(n)])
+    linked = some_set(rng, n) | (rng.random() < 0.5)
     own = np.array(sorted({position, *rng.sample(range(n), 3)}))
     the_same(
-        lambda: cohort.check_members(
-            members, np.ones(n, bool) if before is None else before, heard, position, own, params
-        ),
-        lambda: page.check_set(members, before, unheard, position, n, own.tolist(), params),
+        lambda: cohort.check_members(members, before, linked, position, own, params),
+        lambda: page.check_set(members, before, linked, position, own.tolist(), params),
     )
-    assert refusal_of(page.check_set, members, before, unheard, 0, n + 1, [0], params) == (
-        "MALFORMED"
-    )
+    refused = refusal_of(page.check_set, members, [*before, True], linked, 0, [0], params)
+    assert refused == "MALFORMED"
 
 
 # --- checks: the round ---------------------------------------------------------------------------
@@ -954,8 +950,7 @@ def check_trace(page, rng):
     for party in parties:
         party.meet(parties)
     for party in parties:
-        party.say(0x13, b"")
-        party.sign(0, page.members_statement(sid, 0, everybody, party.sealing))
+        party.link()
     search = page.Search(c)
     shown = page.query_binding(context, c.method, search.query())
     info, b = page.slot_info(params, 0, shown), page.search_bits(c)
@@ -974,7 +969,7 @@ def check_trace(page, rng):
     search.take(page.decode_sums(page.search_layout(c), b, 3, total))
     eta, delta = search.threshold(0)
     assert page.check_threshold(search, False, False, 3, 3, False, eta, delta, 2) == ((2, 2), 3)
-    asked = envelopes.decode(session.to[3][5])
+    asked = envelopes.decode(session.to[3][4])
     assert asked.question == Threshold(eta, delta)
     info = page.slot_info(params, 1, page.threshold_binding(context, eta, delta))
     b = page.update_bits(c)
@@ -984,7 +979,7 @@ def check_trace(page, rng):
         values = page.update_values(c, tick, 1, update, 0)
         vector = page.encode_values(page.update_layout(c), b, values)
         party.answer_tolerant(vector if page.passes(tick, eta, delta) else [0] * 8, b, info)
-        party.sign(1, page.survivors_statement(sid, info, everybody, party.sealing))
+        party.sign(1, page.survivors_statement(sid, info, everybody, party.key))
         party.give_shares(parties)
     for party in parties:
         sent = session.by[party.device]
@@ -1024,41 +1019,60 @@ class TracedDevice:
 
     def advertise(self):
         page = self.page
-        self.secret, self.mask_secret = self.draw(32), self.draw(32)
-        self.sealing = page.x25519_base(self.secret)
-        self.mask_key = page.x25519_base(self.mask_secret)
-        own = identity.identity(self.identity_seed).public
-        statement = page.advertisement_statement(
-            self.params, self.device, self.sealing, [self.mask_key]
-        )
-        self.say(0x11, self.sealing, self.mask_key, own + self.signature(statement))
+        self.secret = self.draw(32)
+        self.key = page.xwing_key(self.secret)
+        self.identity = identity.identity(self.identity_seed).public
+        statement = page.advertisement_statement(self.params, self.device, self.key)
+        self.say(0x11, self.key + self.identity + self.signature(statement))
+
+    @property
+    def end(self):
+        return self.position, self.identity, self.key
 
     def meet(self, parties):
         page = self.page
-        self.seed = self.draw(32)
+        self.seed, self.recovery = self.draw(32), self.draw(32)
         self.peers = {p.position: p for p in parties if p is not self}
         near = page.neighbours(self.position, 3, self.params.degree, self.params.graph_seed)
         points = [p + 1 for p in page.holders(self.position, 3, 2, self.params.graph_seed)]
         self.dealt = page.share_secrets(
-            [self.seed, self.mask_secret], points, self.params.threshold, self.draw
+            [self.seed, self.recovery], points, self.params.threshold, self.draw
         )
-        boxes = {}
+        self.boxes, self.halves = {}, {}
         for p in near:
-            label = page.box_label(self.position, p, self.sealing, self.peers[p].sealing)
-            ends = (self.secret, self.peers[p].sealing, self.sid, label)
-            boxes[p] = page.seal(*ends, self.draw(24), self.dealt[p + 1])
-        committed = page.seed_commitment(self.sid, 1, self.position, self.seed)
-        self.say(0x12, committed, page.records(boxes))
+            self.halves[p] = self.draw(32)
+            content = self.halves[p] + self.dealt[p + 1]
+            self.boxes[p] = page.seal(self.sid, self.end, self.peers[p].end, content)
+        own = (self.sid, 1, self.position)
+        committed = page.seed_commitment(*own, self.seed)
+        committed += page.recovery_commitment(*own, self.recovery)
+        self.say(0x12, committed, page.records(self.boxes))
+
+    def link(self):
+        page, receipt, self.links = self.page, {}, {}
+        for p, peer in self.peers.items():
+            box = peer.boxes[self.position]
+            content = page.open_box(self.sid, peer.end, self.end, self.secret, box)
+            ends = [
+                (*self.end, self.halves[p], page.sha256(self.boxes[p])),
+                (*peer.end, content[:32], page.sha256(box)),
+            ]
+            self.links[p] = page.link_secret(self.sid, *sorted(ends))
+            key = page.link_key(self.links[p], 1)
+            hidden = page.hidden(self.recovery, self.position, p, key)
+            tag = page.link_tag(self.links[p], self.position)
+            receipt[p] = tag + page.key_digest(key) + hidden
+        self.say(0x13, page.records(receipt))
 
     def answer_whole(self, vector, b, info, members):
         page = self.page
         blinding = int.from_bytes(self.draw(64), "little") % page.ORDER
         commitment = page.commit_vector(vector, b, blinding)
         pairs = {
-            p: page.whole_mask_key(self.secret, self.sealing, q.sealing, self.sid, info, members)
-            for p, q in self.peers.items()
+            p: page.whole_mask_key(page.link_key(link, 0), info, members)
+            for p, link in self.links.items()
         }
-        statement = page.commitment_statement(self.sid, info, commitment, self.sealing)
+        statement = page.commitment_statement(self.sid, info, commitment, self.key)
         self.committed = commitment + self.signature(statement)
         masked = page.masked(vector, b, self.position, None, pairs)
         label = page.pack(WHOLE_MASK, info, len(members), page.bitmap(members))
@@ -1073,8 +1087,7 @@ class TracedDevice:
         page = self.page
         own = page.self_mask_key(self.seed, self.sid, info)
         pairs = {
-            p: page.pair_mask_key(self.mask_secret, self.mask_key, q.mask_key, self.sid, info)
-            for p, q in self.peers.items()
+            p: page.pair_mask_key(page.link_key(link, 1), info) for p, link in self.links.items()
         }
         self.masked = page.packed(page.masked(vector, b, self.position, own, pairs), b)
         self.say(0x14, 1, self.masked, b"")
@@ -1148,9 +1161,11 @@ WRONG = [
     ("round_policy", "policy.max_mm_pivots_per_device * n", "policy.max_mm_pivots_per_device"),
     ("round_policy", "        or c.max_queries == 0\n", ""),
     ("packing", 'return x.to_bytes(4, "little")', 'return x.to_bytes(4, "big")'),
-    ("keys", "    32560625091655743", "    32560625091655734"),
-    ("keys", "    if shared == bytes(32):", "    if shared == bytes(31):"),
-    ("boxes", 'b"deltafl/secagg/v3/share sealing key"', 'b"share sealing key"'),
+    ("keys", 'hmac_sha256(secret, info + b"\\x01")', "hmac_sha256(secret, info)"),
+    ("boxes", 'b"deltafl/secagg/v4/box of shares"', 'b"box of shares"'),
+    ("links", "extract(low[3] + high[3],", "extract(high[3] + low[3],"),
+    ("links", "*low[:3], low[4], *high[:3], high[4]", "*low[:3], *high[:3], low[4], high[4]"),
+    ("links", 'deposited key", own, peer', 'deposited key", peer, own'),
     ("shares", "return [(number >> 30 * i)", "return [(number >> 31 * i)"),
     ("shares", "PRIME = 2**31 - 1", "PRIME = 2**31 - 3"),
     ("redraws", '"little") % 2**31 for', '"little") % 2**32 for'),
@@ -1160,17 +1175,17 @@ WRONG = [
     ("commitments", "chacha20(key, 64)", "chacha20(key, 32)"),
     (
         "params",
-        "int(params.signed),\n        params.graph_seed",
-        "params.graph_seed,\n        int(params.signed)",
+        "params.min_roster,\n        params.graph_seed",
+        "params.graph_seed,\n        params.min_roster",
     ),
     ("thresholds", "x in range(k + 1) if", "x in range(1, k + 1) if"),
     ("graph", "key=lambda q: (words[q], q)", "key=lambda q: (words[q] % 2**32, q)"),
     ("masks", "w = 4 if b <= 32 else 8", "w = 8"),
-    ("masks", "info, len(members), bitmap", "len(members), info, bitmap"),
+    ("masks", "(info, len(members), bitmap", "(len(members), info, bitmap"),
     (
         "statements",
-        "session_id,\n        slot,\n        len(members)",
-        "session_id,\n        len(members),\n        slot",
+        "session_id,\n        info,\n        len(survivors)",
+        "session_id,\n        len(survivors),\n        info",
     ),
     ("encoding", "(0xC5, 2)", "(0xC6, 2)"),
     ("sets", "if len(counted) < params", "if len(counted) <= params"),
@@ -1206,7 +1221,7 @@ WRONG = [
     ("votes", "about = pack(described, D)", "about = described"),
     ("votes", "% 2**252", "% 2**253"),
     ("trace", "sign = 1 if position < peer else -1", "sign = -1 if position < peer else 1"),
-    ("trace", "return encode([3, kind", "return encode([2, kind"),
+    ("trace", "return encode([4, kind", "return encode([3, kind"),
 ]
 """A check, and a change of the page that it finds."""
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
-from negative_vectors import SIGNED, SPARSE, VICTIM, Rewriting, only
-from recorded_session import POLICY, Parties, fixed, make_case, make_params, policy_of
+from negative_vectors import PLAIN, SPARSE, VICTIM, Rewriting, only
+from recorded_session import POLICY, STATED, Parties, fixed, make_case, make_params, policy_of
 from session_vectors import played, small_case
 
 from deltafl.secagg import Client, Credentials, PeerError, TrustedKeys, wire
@@ -14,8 +14,6 @@ from deltafl.secagg.messages import OpenSlot, RosterMessage, SessionOpen
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import to_words
 from deltafl.secagg.states import ClientState
-
-PLAIN = "complete"
 
 
 def devices():
@@ -34,10 +32,9 @@ def converse(case):
     Returns:
         For each session and message `answer`, or `refusal` of the last one.
     """
-    ledger, credentials = MemoryLedger(), None
-    if case["directory"] is not None:
-        keys = {int(client): bytes.fromhex(key) for client, key in case["directory"].items()}
-        credentials = Credentials(identity(bytes.fromhex(case["identity"])), TrustedKeys(keys))
+    ledger = MemoryLedger()
+    keys = {int(client): bytes.fromhex(key) for client, key in case["directory"].items()}
+    credentials = Credentials(identity(bytes.fromhex(case["identity"])), TrustedKeys(keys))
     found = []
     for session in case["sessions"]:
         machine = Client(
@@ -45,7 +42,8 @@ def converse(case):
             policy_of(case["policy"]),
             credentials,
             SeededRandomness(bytes.fromhex(session["randomness"])),
-            ledger=ledger,
+            STATED,
+            ledger,
         )
         found.append([_outcome(machine, step) for step in session["steps"]])
     return found
@@ -67,16 +65,14 @@ def _case(description, session, *sessions, policy=None, device=VICTIM):
     """A case of the device of a small session; `sessions` are messages, or pairs with slots."""
     case = small_case(session)
     own = next(one for one in case["devices"] if one["id"] == device)
-    keys = None
-    if "identity" in own:
-        keys = {
-            str(one["id"]): identity(bytes.fromhex(one["identity"])).public.hex()
-            for one in case["devices"]
-        }
+    keys = {
+        str(one["id"]): identity(bytes.fromhex(one["identity"])).public.hex()
+        for one in case["devices"]
+    }
     return {
         "description": description,
         "device": device,
-        "identity": own.get("identity"),
+        "identity": own["identity"],
         "directory": keys,
         "policy": POLICY | (policy or {}),
         "sessions": [
@@ -109,10 +105,9 @@ def _heard(session, device=VICTIM):
 
 
 def _ignored():
-    heard = _heard(SIGNED)
-    twice = [message for message in heard[:7] for _ in range(2)]
-    yield _case("Signed: every message twice.", SIGNED, twice)
     heard = _heard(PLAIN)
+    twice = [message for message in heard[:7] for _ in range(2)]
+    yield _case("Every message twice.", PLAIN, twice)
     late = [message for i, one in enumerate(heard) for message in (one, *heard[3:i])]
     yield _case("After each message all those before, from the first slot on.", PLAIN, late)
     other = _heard("whole slots")
@@ -149,25 +144,25 @@ def _rosters():
 
 
 def _repeated_contexts():
-    own = Rewriting(SIGNED)
+    own = Rewriting(PLAIN)
     again = replace(own.params, graph_seed=fixed("the seed of another session"))
     other = replace(again, context=fixed("another context"))
-    heard = _heard(SIGNED)
+    heard = _heard(PLAIN)
     opening, same, new = (
         wire.encode(SessionOpen(params), params) for params in (own.params, again, other)
     )
     answered = heard[: 1 + _first_slot(own.params, heard)]
-    yield _case("The same session twice: the second is refused.", SIGNED, answered, [opening])
+    yield _case("The same session twice: the second is refused.", PLAIN, answered, [opening])
     yield _case(
         "The same session twice, as long as nothing was answered in the first.",
-        SIGNED,
+        PLAIN,
         answered[:-1],
         answered,
         [opening],
     )
     yield _case(
         "Sessions of one context and of another: the device remembers by itself.",
-        SIGNED,
+        PLAIN,
         answered,
         [new],
         [same],
@@ -182,7 +177,7 @@ def _first_slot(params, heard):
 
 def _policies():
     """Rules about parameters, each with a session that just keeps it, and one that does not."""
-    signed = {"slots": (("a sum", 2, 13),)}
+    slots = (("a sum", 2, 13),)
     active = {"adversary": "active"}
     sparse = active | {"sparse_if_active": True}
     for description, policy, options in (
@@ -203,25 +198,27 @@ def _policies():
             threshold=threshold,
             min_cohort=num - 3 if degree < num - 1 else None,
             min_roster=smallest,
-            **signed,
+            slots=slots,
         )
         opening = wire.encode(SessionOpen(params), params)
-        yield _case(description, SIGNED, [opening], policy=policy)
+        yield _case(description, PLAIN, [opening], policy=policy)
     expected = {"colluding_rate": 0.05, "dropout_rate": 0.05}
-    for description, degree, threshold, fewest in (
+    for description, *numbers in (
         ("A sparse graph that is enough for the device's own rates.", 12, 6, 95),
         ("A sparse graph whose threshold is one below that.", 12, 5, 95),
         ("A sparse graph that those who vanish may cut.", 8, 6, 95),
         ("A sparse graph of which one more may be missing.", 12, 6, 94),
     ):
-        params = make_params(100, degree=degree, threshold=threshold, min_cohort=fewest, **signed)
+        degree, threshold, fewest = numbers
+        sizes = {"degree": degree, "threshold": threshold, "min_cohort": fewest}
+        params = make_params(100, slots=slots, **sizes)
         opening = wire.encode(SessionOpen(params), params)
-        yield _case(description, SIGNED, [opening], policy=expected)
+        yield _case(description, PLAIN, [opening], policy=expected)
 
 
 def _slots():
     own, heard = Rewriting(PLAIN), _heard(PLAIN)
-    fewer = own.encode(OpenSlot(0, only(0, 1, 2)))
+    fewer = own.encode(replace(own.heard("mask", 0), members=only(0, 1, 2)))
     for description, second in (
         ("Another opening of the slot, before the vector is known.", fewer),
         ("The next slot, before the vector is known.", own.encode(OpenSlot(1, only(0, 1, 2)))),
@@ -230,6 +227,6 @@ def _slots():
     yield _case(
         "The first slot is left out.",
         PLAIN,
-        [*heard[:3], own.encode(OpenSlot(1, only(0, 1, 2, 3, 4)))],
+        [*heard[:3], own.encode(replace(own.heard("mask", 0), slot=1))],
     )
     yield _case("A sparse session, to its end.", SPARSE, _heard(SPARSE))

@@ -113,7 +113,7 @@ FILES = {
     "key_schedule": (
         primitive_vectors.key_schedule,
         "Masks",
-        "From secrets to the keys of masks, and commitments to seeds.",
+        "From secrets to the keys of masks, and commitments to secrets.",
     ),
     "labels": (
         primitive_vectors.packing_of_parts,
@@ -150,10 +150,10 @@ FILES = {
         "Refusals",
         "Lies of a server that a device refuses for good, and the name of each refusal.",
     ),
-    "sealing": (
-        primitive_vectors.sealing,
+    "links": (
+        primitive_vectors.linking,
         "Sealed boxes",
-        "Boxes of shares between two devices.",
+        "Boxes between two devices, the link that they make, and a deposit.",
     ),
     "sessions": (
         session_vectors.sessions,
@@ -173,7 +173,7 @@ FILES = {
     "whole_slots": (
         primitive_vectors.whole_slots,
         "Masks",
-        "Masks of whole slots, from the agreement that seals the boxes.",
+        "Masks of whole slots, bound to the members.",
     ),
     "thresholds": (
         primitive_vectors.thresholds,

@@ -27,7 +27,7 @@ from deltafl.secagg.messages import (
     UnmaskShares,
 )
 
-SESSIONS = ("complete", "complete, signed")
+SESSIONS = ("complete",)
 FURTHER = {
     "verified": ("session open", "masked input", "sum opening"),
     "verified, whole": ("open slot",),
@@ -38,7 +38,6 @@ _ASKED = {
     "advertise": "session open",
     "share": "roster",
     "receipt": "share delivery",
-    "list": "consistency check",
     "mask": "open slot",
     "confirm": "consistency check",
     "unmask": "unmask request",
@@ -48,7 +47,6 @@ _ANSWERS = {
     "advertise": "advertise keys",
     "share": "share keys",
     "receipt": "share receipt",
-    "list": "consistency signature",
     "mask": "masked input",
     "confirm": "consistency signature",
     "unmask": "unmask shares",
@@ -104,7 +102,7 @@ def _special(session):
     some = np.array([True, True, False, True, False])
     rows = np.array([[2**31 - 2] * 9, range(9)], dtype=np.uint32)
     made = {
-        "receipt that refuses": ("share receipt", ShareReceipt((0, 3))),
+        "receipt of nothing": ("share receipt", ShareReceipt({})),
         "slot that some have left": ("open slot", OpenSlot(1, some)),
         "a set of one device": ("open slot", OpenSlot(0, np.ones(1, dtype=np.bool_))),
         "shares of both kinds": (
@@ -117,7 +115,7 @@ def _special(session):
             UnmaskShares(0, *(np.zeros(0, np.uint32),) * 2, np.zeros((0, 9), np.uint32)),
         ),
     }
-    made["request without signatures"] = ("unmask request", UnmaskRequest(1, some))
+    made["request without signatures"] = ("unmask request", UnmaskRequest(1, some, {}))
     return made
 
 
@@ -144,12 +142,12 @@ def fields_to_json(message):
         case ShareDelivery():
             return {"members": _set(message.members), "boxes": _hex(message.boxes)}
         case ShareReceipt():
-            return {"refused": list(message.refused)}
+            return {"links": _hex(message.links)}
         case OpenSlot():
             return {
                 "slot": message.slot,
                 "members": _set(message.members),
-                "signatures": _hex(message.signatures),
+                "tags": _hex(message.tags),
             }
         case MaskedInput():
             return {
@@ -204,10 +202,10 @@ def fields_from_json(kind, fields):
         case "share delivery":
             return ShareDelivery(_members(fields["members"]), _unhex(fields["boxes"]))
         case "share receipt":
-            return ShareReceipt(tuple(fields["refused"]))
+            return ShareReceipt(_unhex(fields["links"]))
         case "open slot":
-            signatures = _unhex(fields["signatures"])
-            return OpenSlot(fields["slot"], _members(fields["members"]), signatures)
+            tags = _unhex(fields["tags"])
+            return OpenSlot(fields["slot"], _members(fields["members"]), tags)
         case "masked input":
             packed, committed = (bytes.fromhex(fields[name]) for name in ("packed", "committed"))
             return MaskedInput(fields["slot"], packed, committed)
@@ -232,24 +230,16 @@ def fields_from_json(kind, fields):
 
 
 def _keys_to_json(message):
-    fields = {
-        "sealing_key": message.sealing_key.hex(),
-        "mask_keys": [key.hex() for key in message.mask_keys],
+    return {
+        "key": message.key.hex(),
+        "identity": message.credential.identity.hex(),
+        "signature": message.credential.signature.hex(),
     }
-    if message.credential is not None:
-        fields["identity"] = message.credential.identity.hex()
-        fields["signature"] = message.credential.signature.hex()
-    return fields
 
 
 def _keys_from_json(fields):
-    credential = None
-    if "identity" in fields:
-        credential = Credential(
-            bytes.fromhex(fields["identity"]), bytes.fromhex(fields["signature"])
-        )
-    mask_keys = tuple(bytes.fromhex(key) for key in fields["mask_keys"])
-    return AdvertiseKeys(bytes.fromhex(fields["sealing_key"]), mask_keys, credential)
+    key, *both = (bytes.fromhex(fields[name]) for name in ("key", "identity", "signature"))
+    return AdvertiseKeys(key, Credential(*both))
 
 
 def _hex(strings):
@@ -350,9 +340,9 @@ def _flaws(case, valid):
     yield "A header of 32 bits.", b"\xdd" + num.to_bytes(4, "big") + body
     yield "A header that promises 2^32 - 1 fields.", b"\xdd\xff\xff\xff\xff" + body
     yield "A map for the array.", bytes([0x80 + num // 2]) + body
-    yield "The version in two bytes.", valid[:1] + b"\xcc\x03" + valid[2:]
-    yield "The version before.", changed(0, 2)
-    yield "The next version.", changed(0, 4)
+    yield "The version in two bytes.", valid[:1] + b"\xcc\x04" + valid[2:]
+    yield "The version before.", changed(0, 3)
+    yield "The next version.", changed(0, 5)
     yield "Version true.", changed(0, True)
     yield "An unknown kind of the server.", changed(1, 0x08)
     yield "An unknown kind of a device.", changed(1, 0x17)
@@ -411,12 +401,12 @@ def _long_forms(value):
 _MEMBERS_AT = {"share delivery": 3, "open slot": 4, "consistency check": 4, "unmask request": 4}
 _OF_SLOTS = ("masked input", "consistency signature", "unmask shares", "sum opening")
 _RECORDS_AT = {
-    "open slot": (6, 68),
+    "open slot": (6, 20),
     "sum opening": (5, 100),
-    "roster": (4, 100),
-    "share keys": (4, 188),
-    "share delivery": (5, 188),
-    "share receipt": (3, 4),
+    "roster": (4, 1316),
+    "share keys": (4, 1316),
+    "share delivery": (5, 1316),
+    "share receipt": (3, 116),
     "unmask request": (6, 68),
     "unmask shares": (4, 41),
 }
@@ -425,7 +415,6 @@ _RECORDS_AT = {
 def _own_flaws(case, fields, changed):
     """What is wrong with one kind of message only."""
     kind, params = case["kind"], session_params(case["session"])
-    signed = params.signed
     if kind in _MEMBERS_AT:
         at = _MEMBERS_AT[kind]
         if fields[at] % 8:
@@ -449,14 +438,7 @@ def _own_flaws(case, fields, changed):
             yield "An id twice.", changed(3, ids[:4] + ids[:4] + ids[8:])
             yield "More ids than were invited.", changed(3, ids + b"\xff" * 4)
         case "advertise keys":
-            if signed:
-                yield "No credential in a signed session.", changed(5, b"")
-            else:
-                yield "A credential in a session without.", changed(5, bytes(96))
-        case "unmask request" if not signed:
-            yield "A signature in a session without.", changed(6, bytes(68))
-        case "open slot" if not signed:
-            yield "A signature in a session without.", changed(6, bytes(68))
+            yield "No credential.", changed(3, fields[3][:-96])
         case "sum opening":
             yield "A sum of a slot that is not verified.", changed(3, 2)
         case "unmask shares":
@@ -472,11 +454,9 @@ def _own_flaws(case, fields, changed):
 
 def _record_flaws(case, fields, changed):
     """What is wrong with a list of records."""
-    kind, signed = case["kind"], session_params(case["session"]).signed
+    kind = case["kind"]
     if kind in _RECORDS_AT:
         at, size = _RECORDS_AT[kind]
-        if kind == "roster" and signed:
-            size += 96
         some = [fields[at][i : i + size] for i in range(0, len(fields[at]), size)]
         assert all(len(one) == size for one in some), case["name"]
         if len(some) > 1:
@@ -513,11 +493,10 @@ def _open_flaws(fields, changed):
     yield "Whole in two bytes.", changed(3, b"\x95\xc4\x01a\x04\x10\xcc\x01\x00")
     yield "Slots that are an integer.", changed(3, b"\x00")
     verified = msgpack.packb([b"a", 4, 19, 0, 1])
-    if signed:
-        sparse = msgpack.packb([*fields[:3], verified, fields[4], 2, 2, *fields[7:]])
-        yield "A verified slot over a sparse graph.", _retagged(sparse)
-    else:
-        yield "A verified slot in a session without signatures.", _retagged(changed(3, verified))
+    narrow = msgpack.packb([b"a", 4, 18, 0, 1])
+    yield "A verified slot of 18 bits over five devices.", _retagged(changed(3, narrow))
+    sparse = msgpack.packb([*fields[:3], verified, fields[4], 2, 2, *fields[7:]])
+    yield "A verified slot over a sparse graph.", _retagged(sparse)
     for flaw, index, value in (
         ("No devices.", 4, 0),
         ("More than 2^32 - 1 devices.", 4, 2**32),
@@ -528,8 +507,6 @@ def _open_flaws(fields, changed):
         ("A smallest cohort above the devices invited.", 7, 6),
         ("A smallest roster of one.", 10, 1),
         ("A smallest roster above the devices invited.", 10, 6),
-        ("Signed neither 0 nor 1.", 11, 2),
-        ("Signed true.", 11, True),
     ):
         yield flaw, _retagged(changed(index, value))
     yield "Other parameters under the old tag.", changed(9, bytes(32))

@@ -7,7 +7,8 @@ from hashlib import sha256
 import plain_ed25519 as ed
 
 ORDER = ed.ORDER
-_LABEL = b"deltafl/secagg/v3/commitment generator"
+LIMBS = 16
+_LABEL = b"deltafl/secagg/v4/commitment generator"
 
 
 def hashed(index, attempt):
@@ -49,3 +50,12 @@ def added(commitments):
             return None
         total = ed.add(total, point)
     return ed.encode(total)
+
+
+def limbs_of(blinding):
+    return [blinding >> (16 * i) & 0xFFFF for i in range(LIMBS)]
+
+
+def joined(limbs):
+    """The blinding, from sums of limbs."""
+    return sum(limb << (16 * i) for i, limb in enumerate(limbs)) % ORDER

@@ -7,34 +7,39 @@ ChaCha20, Shamir's polynomials, packing and msgpack are written out.
 
 import struct
 from fractions import Fraction
+from hashlib import sha256
 from itertools import combinations
 from math import ceil, comb, floor
 
+import plain_kem
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from plain_pedersen import ORDER, commit
+from plain_pedersen import LIMBS as BLINDING_LIMBS
+from plain_pedersen import ORDER, commit, limbs_of
 
 from deltafl.sim.inspect.audit.plain import (  # noqa: F401 - others take them from here
     LIMBS,
     PREFIX,
     PRIME,
+    End,
     advertisement_statement,
-    agree,
     binding,
     bits,
+    box_info,
     canonical,
     digest,
-    extract,
+    expand,
     from_limbs,
-    hkdf,
+    hidden,
+    key_digest,
     lagrange,
+    link_key,
+    link_secret,
+    link_tag,
     mask,
-    members_statement,
     neighbours,
     pack,
-    pairwise_mask_key,
-    public_key,
     query_bytes,
+    recovery_commitment,
     seed_commitment,
     self_mask_key,
     session_id,
@@ -47,7 +52,7 @@ from deltafl.sim.inspect.audit.plain import (  # noqa: F401 - others take them f
     whole_slot_info,
 )
 
-# ChaCha20 (RFC 8439), and XChaCha20-Poly1305 on top of it (draft-irtf-cfrg-xchacha).
+# ChaCha20 (RFC 8439).
 
 
 def _rounds(words):
@@ -79,26 +84,12 @@ def keystream(key, size):
     return stream[:size]
 
 
-def seal(key, nonce, associated, plaintext):
-    start = (*_SIGMA, *struct.unpack("<8I", key), *struct.unpack("<4I", nonce[:16]))
-    words = _rounds(start)
-    subkey = struct.pack("<8I", *words[:4], *words[12:])
-    inner = bytes(4) + nonce[16:]
-    return nonce + ChaCha20Poly1305(subkey).encrypt(inner, plaintext, associated)
-
-
 def identity_key(seed):
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
 
 def sign(seed, statement):
     return Ed25519PrivateKey.from_private_bytes(seed).sign(statement)
-
-
-def mask_of_blinding(material, session, info):
-    """What a mask adds to a blinding, of the material and info that the mask's key is made of."""
-    key = hkdf(material, session, pack(PREFIX + b"mask of a blinding") + info)
-    return int.from_bytes(keystream(key, 64), "little") % ORDER
 
 
 class Draws:
@@ -214,11 +205,10 @@ def open_message(params):
 def max_message_bytes(params):
     """Above any message of the session."""
     tolerant = sum(not slot["whole"] for slot in params["slots"])
-    advertised = 32 * (1 + tolerant) + 96
-    largest = max(advertised, 40 + 72 * tolerant, 96, 41)
-    lists = params["num_invited"] * (8 + largest) + 32 * tolerant
+    largest = max(1216 + 96, 1168 + 72 * tolerant, 16 + 48 * tolerant, 96, 41)
+    lists = params["num_invited"] * (8 + largest) + 64 * tolerant
     longest = max(
-        (slot["ring_bits"] * slot["length"] + 7) // 8 + 32 * slot["verified"]
+        (slot["ring_bits"] * (slot["length"] + 16 * slot["verified"]) + 7) // 8
         for slot in params["slots"]
     )
     return 64 + longest + max(lists, 2**20)
@@ -226,15 +216,11 @@ def max_message_bytes(params):
 
 def message(kind, params, *fields):
     tag = digest(b"session parameters", canonical(params))[:16]
-    return array(3, kind, tag, *fields)
+    return array(4, kind, tag, *fields)
 
 
-def sealing_info(sender, recipient, sender_key, recipient_key):
-    return pack(PREFIX + b"share sealing key", sender, recipient, sender_key, recipient_key)
-
-
-def commitment_statement(session, info, commitment, sealing_key):
-    return pack(PREFIX + b"committed vector", session, info, commitment, sealing_key)
+def commitment_statement(session, info, commitment, key):
+    return pack(PREFIX + b"committed vector", session, info, commitment, key)
 
 
 def two_s_complement(element, bits):
@@ -259,13 +245,14 @@ class PlainSession:
         self.rounds, self.sums, self.drops = [], [], {}
         slots = self.params["slots"]
         self.tolerant = [index for index, slot in enumerate(slots) if not slot["whole"]]
-        self.agreed, self.asked = None, case.get("asked", range(len(slots)))
+        self.linked, self.agreed = None, None
+        self.asked = case.get("asked", range(len(slots)))
         self.remaining = sorted(self.devices)
 
     def run(self):
         self._advertise()
         self._share()
-        self._round("receipt", self.deliveries, self.receipts, 0x13)
+        self._receipt()
         for slot in self.asked:
             if self.params["slots"][slot]["whole"]:
                 self._sum_whole(slot)
@@ -277,7 +264,7 @@ class PlainSession:
         if client not in self.vanishing:
             return True
         when, last = self.vanishing[client]
-        order = ("list", "mask", "confirm", "unmask")
+        order = ("mask", "confirm", "unmask")
         if stage in SET_UP:
             return last not in SET_UP or SET_UP.index(stage) < SET_UP.index(last)
         return last not in SET_UP and (slot, order.index(stage)) < (when, order.index(last))
@@ -299,20 +286,14 @@ class PlainSession:
 
     def _advertise(self):
         params, fields = self.params, {}
-        self.secrets, self.keys, self.advertised = {}, {}, {}
+        self.secrets, self.keys = {}, {}
         for client in self.remaining:
-            draw = self.draws[client]
-            secrets = [draw(32) for _ in range(1 + len(self.tolerant))]
-            public = [public_key(secret) for secret in secrets]
-            if self.devices[client].get("highest_bit"):
-                public = [key[:-1] + bytes([key[-1] | 0x80]) for key in public]
-            credential = b""
+            self.secrets[client] = self.draws[client](32)
+            key = self.keys[client] = plain_kem.public_key(self.secrets[client])
             seed = bytes.fromhex(self.devices[client]["identity"])
-            statement = advertisement_statement(params, client, public[0], public[1:])
-            credential = identity_key(seed) + sign(seed, statement)
-            fields[client] = (public[0], b"".join(public[1:]), credential)
-            self.secrets[client], self.keys[client] = secrets, public
-            self.advertised[client] = b"".join(fields[client])
+            statement = advertisement_statement(params, client, key)
+            fields[client] = key + identity_key(seed) + sign(seed, statement)
+        self.advertised = fields
         opening = open_message(params)
         self._round("advertise", dict.fromkeys(self.remaining, opening), fields, 0x11)
 
@@ -326,50 +307,79 @@ class PlainSession:
         complete = degree >= num - 1
         self.holders = [sorted([*n, p]) if complete else n for p, n in enumerate(self.near)]
         asked, fields = {}, {}
-        self.seeds, self.shares, boxes = {}, {}, {}
+        self.seeds, self.recovery, self.shares, self.ends, self.boxes = {}, {}, {}, {}, {}
         packed_ids = struct.pack(f"<{num}I", *ids)
         for position, client in enumerate(ids):
             near = {p: self.advertised[ids[p]] for p in self.near[position]}
             asked[client] = message(0x02, params, packed_ids, records(near))
             draw = self.draws[client]
-            own_seeds = [draw(32) for _ in self.tolerant]
-            mask_secrets = self.secrets[client][1:]
-            pairs = zip(own_seeds, mask_secrets, strict=True)
-            secrets = [secret for pair in pairs for secret in pair]
+            secrets = [draw(32) for _ in range(2 * len(self.tolerant))]
             points = [p + 1 for p in self.holders[position]]
             shares = split(secrets, points, params["threshold"], draw)
-            self.seeds[position] = own_seeds
+            self.seeds[position], self.recovery[position] = secrets[::2], secrets[1::2]
             self.shares[position] = {point - 1: share for point, share in shares.items()}
-            for peer in self.near[position]:
-                boxes[position, peer] = self._box(position, peer, draw)
+            own = {peer: self._box(position, peer, draw) for peer in self.near[position]}
             commitments = b"".join(
                 seed_commitment(self.session, slot, position, seed)
-                for slot, seed in zip(self.tolerant, own_seeds, strict=True)
+                + recovery_commitment(self.session, slot, position, key)
+                for slot, seed, key in zip(
+                    self.tolerant, self.seeds[position], self.recovery[position], strict=True
+                )
             )
-            own = {peer: boxes[position, peer] for peer in self.near[position]}
             fields[client] = (commitments, records(own))
         self._round("share", asked, fields, 0x12)
         self._drop_isolated("share", 0)
-        self.deliveries, self.receipts = {}, {}
-        self.refused = {position: [] for position in range(num)}
-        there = self._there()
-        for position, client in enumerate(ids):
-            if client in self.remaining:
-                come = {p: boxes[p, position] for p in self.near[position] if there[p]}
-                self.deliveries[client] = message(0x03, params, *bits(there), records(come))
-                self.refused[position] = [p for p in come if (ids[p], client) in self.spoiling]
-                self.receipts[client] = struct.pack(
-                    f"<{len(self.refused[position])}I", *self.refused[position]
-                )
+
+    def _end(self, position, half=b"", box=b""):
+        client = self.ids[position]
+        identity = identity_key(bytes.fromhex(self.devices[client]["identity"]))
+        return End(position, identity, self.keys[client], half, box)
 
     def _box(self, sender, recipient, draw):
-        from_id, to_id = self.ids[sender], self.ids[recipient]
-        info = sealing_info(sender, recipient, self.keys[from_id][0], self.keys[to_id][0])
-        shared = agree(self.secrets[from_id][0], self.keys[to_id][0])
+        """Seal a box; the sender remembers what it sent, not what becomes of it on the way."""
+        half = draw(32)
         flat = [x for share in self.shares[sender][recipient] for x in share]
-        content = struct.pack(f"<{len(flat)}I", *flat)
-        box = seal(hkdf(shared, self.session, info), draw(24), info, content)
-        return box[:-1] + bytes([box[-1] ^ ((from_id, to_id) in self.spoiling)])
+        content = half + struct.pack(f"<{len(flat)}I", *flat)
+        info = box_info(self.session, self._end(sender), self._end(recipient))
+        box = plain_kem.seal(content, self.keys[self.ids[recipient]], info)
+        self.ends[sender, recipient] = self._end(sender, half, sha256(box).digest())
+        spoiled = (self.ids[sender], self.ids[recipient]) in self.spoiling
+        self.boxes[sender, recipient] = box[:-1] + bytes([box[-1] ^ spoiled])
+        return self.boxes[sender, recipient]
+
+    def _receipt(self):
+        """Deliver boxes, and learn which pairs have a link: those of which both boxes opened."""
+        deliveries, receipts, there = {}, {}, self._there()
+        self.links = {}
+        for position in range(len(self.ids)):
+            for peer in self.near[position]:
+                ends = self.ends[position, peer], self.ends[peer, position]
+                if position < peer:
+                    self.links[position, peer] = link_secret(self.session, *ends)
+                    self.links[peer, position] = self.links[position, peer]
+        opened = {
+            pair
+            for pair in self.boxes
+            if there[pair[0]] and (self.ids[pair[0]], self.ids[pair[1]]) not in self.spoiling
+        }
+        for position, client in enumerate(self.ids):
+            if client in self.remaining:
+                come = {p: self.boxes[p, position] for p in self.near[position] if there[p]}
+                members = bits(there)
+                deliveries[client] = message(0x03, self.params, *members, records(come))
+                receipts[client] = records(
+                    {p: self._receipt_for(position, p) for p in come if (p, position) in opened}
+                )
+        self._round("receipt", deliveries, receipts, 0x13)
+        there = self._there()
+        self.linked = {(p, q) for p, q in opened if (q, p) in opened and there[p] and there[q]}
+
+    def _receipt_for(self, position, peer):
+        secret, parts = self.links[position, peer], []
+        for slot, recovery in zip(self.tolerant, self.recovery[position], strict=True):
+            key = link_key(secret, slot)
+            parts.append(key_digest(key) + hidden(recovery, position, peer, key))
+        return link_tag(secret, position) + b"".join(parts)
 
     def _there(self):
         return [client in self.remaining for client in self.ids]
@@ -381,53 +391,48 @@ class PlainSession:
                 client
                 for position, client in enumerate(self.ids)
                 if there[position]
-                and sum(there[h] for h in self.holders[position]) < self.params["threshold"]
+                and self._count_holders(position, there) < self.params["threshold"]
             ]
             if not isolated:
                 return
             for client in isolated:
                 self._lose(client, "too few neighbours left", stage, slot)
 
+    def _count_holders(self, position, there):
+        return sum(there[h] and self._has_link(position, h) for h in self.holders[position])
+
+    def _has_link(self, position, peer):
+        return self.linked is None or position == peer or (position, peer) in self.linked
+
     def _vectors(self, slot, opened):
-        """What the devices of a slot mask, by position: vectors and blindings; and commitments."""
+        """What the devices of a slot mask, by position, and what they send beside it."""
         spec, info = self.params["slots"][slot], self._info(slot)
         vectors, committed = {}, {}
         for position in (p for p, there in enumerate(opened) if there):
             client = self.ids[position]
             vector = [int(x) for x in self.devices[client]["inputs"][slot]]
-            committed[position], blinding = b"", 0
+            committed[position] = b""
             if spec["verified"]:
                 blinding = int.from_bytes(self.draws[client](64), "little") % ORDER
                 values = [two_s_complement(x, spec["ring_bits"]) for x in vector]
-                commitment, key = commit(values, blinding), self.keys[client][0]
+                commitment, key = commit(values, blinding), self.keys[client]
                 statement = commitment_statement(self.session, info, commitment, key)
                 seed = bytes.fromhex(self.devices[client]["identity"])
                 committed[position] = commitment + sign(seed, statement)
-            vectors[position] = vector, blinding
+                vector = vector + limbs_of(blinding)
+            vectors[position] = vector
         return vectors, committed
 
     def _info(self, slot):
         return slot_info(self.params, slot, self.bindings[slot])
 
-    def _masked(self, slot, own, masks):
-        """A vector and its blinding under masks: sign, key, and what it adds to the blinding."""
-        (total, blinding), width = own, self.params["slots"][slot]["ring_bits"]
-        for sign_of, key, of_blinding in masks:
-            words = mask(key, len(total), width)
+    def _masked(self, slot, vector, masks):
+        """A packed vector under masks, which are pairs of sign and key."""
+        width, total = self.params["slots"][slot]["ring_bits"], list(vector)
+        for sign_of, key in masks:
+            words = mask(key, len(vector), width)
             total = [(x + sign_of * w) % 2**width for x, w in zip(total, words, strict=True)]
-            blinding += sign_of * of_blinding
-        return self._packed(slot, total, blinding)
-
-    def _packed(self, slot, total, blinding):
-        spec = self.params["slots"][slot]
-        tail = (blinding % ORDER).to_bytes(32, "little") if spec["verified"] else b""
-        return pack_vector(total, spec["ring_bits"]) + tail
-
-    def _pairwise(self, info, secret, own, theirs):
-        """The key of a mask of two devices, and their mask of the blinding."""
-        key = pairwise_mask_key(self.session, info, secret, own, theirs)
-        ends = min(own, theirs) + max(own, theirs)
-        return key, mask_of_blinding(agree(secret, theirs), self.session, info + ends)
+        return pack_vector(total, width)
 
     def _signed_by(self, client, statement):
         return sign(bytes.fromhex(self.devices[client]["identity"]), statement)
@@ -435,52 +440,43 @@ class PlainSession:
     def _counted(self, client, signatures):
         """The first t signatures, by position, of those that count with a device."""
         own = self.ids.index(client)
-        holders = [p for p in self.holders[own] if p not in self.refused[own]]
+        holders = [p for p in self.holders[own] if self._has_link(own, p)]
         signers = [p for p in holders if self.ids[p] in self.remaining]
         return {p: signatures[self.ids[p]] for p in signers[: self.params["threshold"]]}
 
+    def _open(self, slot, opened):
+        """What opens a slot: with the first one, the tags of those with whom there is a link."""
+        asked, is_first = {}, not any(one["stage"] == "mask" for one in self.rounds)
+        for client in self.remaining:
+            own = self.ids.index(client)
+            near = [p for p in self.near[own] if is_first and (own, p) in self.linked]
+            tags = {p: link_tag(self.links[own, p], p) for p in near}
+            asked[client] = message(0x04, self.params, slot, *bits(opened), records(tags))
+        return asked
+
+    def _pairs(self, position, slot, opened, info):
+        """The masks that a device shares with those of a slot, as pairs of sign and key."""
+        masks = []
+        for peer in self.near[position]:
+            if opened[peer] and (position, peer) in self.linked:
+                key = expand(link_key(self.links[position, peer], slot), info)
+                masks.append((-1 if position > peer else 1, key))
+        return masks
+
     def _sum_whole(self, slot):
-        """A whole slot: one message, under masks from the agreements of the boxes."""
-        params = self.params
+        """A whole slot: one message, under masks that cancel if all of it come."""
         there = self._there()
-        if self.agreed is not None and any(
-            was and not now for was, now in zip(self.agreed, there, strict=True)
-        ):
-            return
-        asked, is_first = {}, self.agreed is None
-        if is_first:
+        if self.agreed is None:
             self._drop_isolated("mask", slot)
             self.agreed = self._there()
+        elif any(was and not now for was, now in zip(self.agreed, there, strict=True)):
+            return
         opened = self.agreed
-        if is_first:
-            signatures = {
-                client: self._signed_by(
-                    client, members_statement(self.session, slot, opened, self.keys[client][0])
-                )
-                for client in self.remaining
-            }
-            listed = message(0x05, params, slot, *bits(opened))
-            fields = {client: (slot, signature) for client, signature in signatures.items()}
-            self._round("list", dict.fromkeys(self.remaining, listed), fields, 0x15, slot)
-            if self._there() != opened:
-                return
-            for client in self.remaining:
-                few = records(self._counted(client, signatures))
-                asked[client] = message(0x04, params, slot, *bits(opened), few)
-        else:
-            data = message(0x04, params, slot, *bits(opened), b"")
-            asked = dict.fromkeys(self.remaining, data)
+        asked = self._open(slot, opened)
         vectors, committed = self._vectors(slot, opened)
         fields, info = {}, whole_slot_info(self._info(slot), opened)
-        for position, unmasked in vectors.items():
-            own, masks = self.keys[self.ids[position]][0], []
-            secret = self.secrets[self.ids[position]][0]
-            for peer in self.near[position]:
-                if opened[peer]:
-                    theirs = self.keys[self.ids[peer]][0]
-                    both = self._pairwise(info, secret, own, theirs)
-                    masks.append((-1 if position > peer else 1, *both))
-            packed = self._masked(slot, unmasked, masks)
+        for position, vector in vectors.items():
+            packed = self._masked(slot, vector, self._pairs(position, slot, opened, info))
             fields[self.ids[position]] = (slot, packed, committed[position])
         self._round("mask", asked, fields, 0x14, slot)
         if self._there() == opened:
@@ -494,47 +490,34 @@ class PlainSession:
         opened = self._there()
         vectors, committed = self._vectors(slot, opened)
         fields, bound = {}, tolerant_slot_info(info)
-        for position, unmasked in vectors.items():
-            client = self.ids[position]
-            own, secret = self.keys[client][1 + column], self.secrets[client][1 + column]
-            seed = self.seeds[position][column]
-            of_blinding = mask_of_blinding(seed, self.session, pack(PREFIX + b"self mask", info))
-            masks = [(1, self_mask_key(self.session, info, seed), of_blinding)]
-            for peer in self.near[position]:
-                if opened[peer]:
-                    theirs = self.keys[self.ids[peer]][1 + column]
-                    both = self._pairwise(bound, secret, own, theirs)
-                    masks.append((-1 if position > peer else 1, *both))
-            fields[client] = (slot, self._masked(slot, unmasked, masks), committed[position])
-        asked = message(0x04, params, slot, *bits(opened), b"")
-        self._round("mask", dict.fromkeys(self.remaining, asked), fields, 0x14, slot)
+        for position, vector in vectors.items():
+            own = self_mask_key(self.session, info, self.seeds[position][column])
+            masks = [(1, own), *self._pairs(position, slot, opened, bound)]
+            packed = self._masked(slot, vector, masks)
+            fields[self.ids[position]] = (slot, packed, committed[position])
+        self._round("mask", self._open(slot, opened), fields, 0x14, slot)
         survived = self._there()
-        request = dict.fromkeys(self.remaining, (slot, *bits(survived), b""))
-        if signed:
-            signatures = {
-                client: self._signed_by(
-                    client,
-                    survivors_statement(self.session, info, survived, self.keys[client][0]),
-                )
-                for client in self.remaining
-            }
-            asked = message(0x05, params, slot, *bits(survived))
-            fields = {client: (slot, signature) for client, signature in signatures.items()}
-            self._round("confirm", dict.fromkeys(self.remaining, asked), fields, 0x15, slot)
-            for client in self.remaining:
-                few = records(self._counted(client, signatures))
-                request[client] = (slot, *bits(survived), few)
-        asked = {client: message(0x06, params, *request[client]) for client in self.remaining}
-        fields = {}
+        signatures = {
+            client: sign(
+                bytes.fromhex(self.devices[client]["identity"]),
+                survivors_statement(self.session, info, survived, self.keys[client]),
+            )
+            for client in self.remaining
+        }
+        asked = message(0x05, params, slot, *bits(survived))
+        fields = {client: (slot, signature) for client, signature in signatures.items()}
+        self._round("confirm", dict.fromkeys(self.remaining, asked), fields, 0x15, slot)
+        asked, fields = {}, {}
         for client in self.remaining:
+            few = records(self._counted(client, signatures))
+            asked[client] = message(0x06, params, slot, *bits(survived), few)
             own = self.ids.index(client)
             rows = {}
             for p in vectors:
-                if own not in self.holders[p] or p in self.refused[own]:
-                    continue
-                kind = 0 if survived[p] else 1
-                share = self.shares[p][own][2 * column + kind]
-                rows[p] = bytes([kind]) + struct.pack(f"<{LIMBS}I", *share)
+                if own in self.holders[p] and self._has_link(own, p):
+                    kind = 0 if survived[p] else 1
+                    share = self.shares[p][own][2 * column + kind]
+                    rows[p] = bytes([kind]) + struct.pack(f"<{LIMBS}I", *share)
             fields[client] = (slot, records(rows))
         self._round("unmask", asked, fields, 0x16, slot)
         self.agreed = survived
@@ -544,14 +527,14 @@ class PlainSession:
     def _reveal(self, slot, vectors, committed):
         spec, params = self.params["slots"][slot], self.params
         width = spec["ring_bits"]
-        each, blindings = zip(*vectors.values(), strict=True)
-        total = [sum(column) % 2**width for column in zip(*each, strict=True)]
+        total = [sum(column) % 2**width for column in zip(*vectors.values(), strict=True)]
         contributors = [self.ids[p] for p in vectors]
-        self.sums.append({"slot": slot, "vector": total, "contributors": contributors})
+        vector = total[: spec["length"]]
+        self.sums.append({"slot": slot, "vector": vector, "contributors": contributors})
         if spec["verified"]:
+            assert len(total) == spec["length"] + BLINDING_LIMBS
             proof = records({p: committed[p] for p in vectors})
-            packed = self._packed(slot, total, sum(blindings))
-            shown = message(0x07, params, slot, packed, proof)
+            shown = message(0x07, params, slot, pack_vector(total, width), proof)
             to = dict.fromkeys(self.remaining, shown)
             self.rounds.append({"stage": "opening", "slot": slot, "to": to, "from": {}})
 

@@ -3,6 +3,7 @@
 from hashlib import sha256
 
 import numpy as np
+import plain_kem
 from recorded_session import fixed, make_params, params_to_json
 
 from deltafl.secagg import (
@@ -11,7 +12,9 @@ from deltafl.secagg import (
     SessionParams,
     SlotSpec,
     ThreatModel,
+    keys,
     labels,
+    links,
     openings,
     pedersen,
     shamir,
@@ -21,9 +24,9 @@ from deltafl.secagg import (
 from deltafl.secagg.blame import locate
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.identity import fingerprint, identity
-from deltafl.secagg.keys import SealedChannel, key_pair
 from deltafl.secagg.labels import Label
-from deltafl.secagg.masks import Link, SlotContext, seed_commitment
+from deltafl.secagg.links import End
+from deltafl.secagg.masks import SlotContext, recovery_commitment, seed_commitment
 from deltafl.secagg.prg import add_masks
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import pack, to_words, unpack, zeros
@@ -57,7 +60,6 @@ def parameters():
     verified = (("quantile", 4, 19, True, True), ("quantile", 4, 64, False, True))
     cases = {
         "Complete graph, one slot.": make_params(5, threshold=3, slots=slots[:1]),
-        "Complete graph, signed.": make_params(5, threshold=3, slots=slots[:1]),
         "Verified slots; the ring of the first is the smallest.": make_params(
             5, threshold=3, slots=verified
         ),
@@ -65,7 +67,7 @@ def parameters():
             7, threshold=4, min_cohort=6, slots=slots
         ),
         "Sparse graph with a smallest roster.": SessionParams(
-            (SlotSpec("a sum", 10, 32),), 100, 20, 9, 50, fixed("seed"), fixed("context"), 60, True
+            (SlotSpec("a sum", 10, 32),), 100, 20, 9, 50, fixed("seed"), fixed("context"), 60
         ),
         "A degree above all devices is another session than the complete graph's own.": make_params(
             5, degree=10, threshold=3, slots=slots[:1]
@@ -92,16 +94,14 @@ def parameters():
 
 def key_schedule():
     params = make_params(5, threshold=3, slots=(("a first sum", 4, 13), ("a second sum", 3, 40)))
-    secrets = [fixed(f"mask key {name}") for name in ("A", "B")]
-    own, peer = (key_pair(secret) for secret in secrets)
     cases = []
     for slot, binding in ((0, BINDING), (1, BINDING), (1, b"")):
         context = SlotContext.of(params, SESSION, slot, binding)
-        seed = fixed("self-mask seed")
-        (pair,) = context.pair_secrets(own, [4], [peer.public])
+        seed, recovery, key = (fixed(name) for name in ("self-mask seed", "recovery key", "key"))
+        (pair,) = context.tolerant({4: key})
         cases.append(
             {
-                "description": "Keys of masks: self mask, pairwise mask, commitment to the seed.",
+                "description": "Keys of masks: self mask, pairwise mask; commitments.",
                 "params": params_to_json(params),
                 "session_id": SESSION.hex(),
                 "slot": slot,
@@ -111,10 +111,9 @@ def key_schedule():
                 "self_mask_key": context.self_mask_key(seed).hex(),
                 "position": 3,
                 "seed_commitment": seed_commitment(SESSION, slot, 3, seed).hex(),
-                "secret": own.secret.hex(),
-                "public": own.public.hex(),
-                "peer_secret": peer.secret.hex(),
-                "peer_public": peer.public.hex(),
+                "recovery_key": recovery.hex(),
+                "recovery_commitment": recovery_commitment(SESSION, slot, 3, recovery).hex(),
+                "link_key": key.hex(),
                 "pairwise_mask_key": pair.key().hex(),
             }
         )
@@ -122,10 +121,9 @@ def key_schedule():
 
 
 def whole_slots():
-    """Masks of whole slots: one agreement for all slots of two devices, bound to the members."""
+    """Masks of whole slots, bound to the members."""
     slots = (("a first sum", 4, 13, True), ("a second sum", 3, 40), ("a third sum", 4, 13, True))
     params = make_params(9, threshold=3, slots=slots)
-    own, peer = (key_pair(fixed(f"sealing key {name}")) for name in ("A", "B"))
     everybody = np.ones(9, dtype=np.bool_)
     without = np.arange(9) != 4
     cases = []
@@ -136,10 +134,7 @@ def whole_slots():
         (2, without[:8], b""),
     ):
         context = SlotContext.of(params, SESSION, slot, binding)
-        info = context.whole_slot_info(members)
-        link = Link.between(own, 7, peer.public, SESSION)
-        back = Link.between(peer, 2, own.public, SESSION)
-        assert link.whole(info).key() == back.whole(info).key()
+        (pair,) = context.whole({2: fixed("key")}, members)
         cases.append(
             {
                 "description": "The mask that two devices share in a whole slot.",
@@ -148,13 +143,9 @@ def whole_slots():
                 "slot": slot,
                 "binding": binding.hex(),
                 "members": [int(there) for there in members],
-                "secret": own.secret.hex(),
-                "public": own.public.hex(),
-                "peer_secret": peer.secret.hex(),
-                "peer_public": peer.public.hex(),
-                "link": link.secret.hex(),
-                "info": info.hex(),
-                "pairwise_mask_key": link.whole(info).key().hex(),
+                "link_key": fixed("key").hex(),
+                "info": pair.info.hex(),
+                "pairwise_mask_key": pair.key().hex(),
             }
         )
     return cases
@@ -293,15 +284,8 @@ def decoding():
             % shamir.PRIME
             for i, p in enumerate(points)
         ]
-        found = locate(np.array(points), np.array(values, dtype=np.uint32)[:, None], threshold)
-        places = None if found is None else np.flatnonzero(found).tolist()
-        right = {
-            p: v
-            for i, (p, v) in enumerate(zip(points, values, strict=True))
-            if i not in (places or ())
-        }
-        few = dict(list(right.items())[:threshold])
-        verdict = "told apart." if places == wrong else "nothing to tell them by."
+        found = _decoded(points, values, threshold)
+        verdict = "told apart." if found and found[1] == wrong else "nothing to tell them by."
         cases.append(
             {
                 "description": (
@@ -311,46 +295,70 @@ def decoding():
                 "threshold": threshold,
                 "points": points,
                 "values": values,
-                "value_at_zero": None
-                if places is None
-                else shamir.combine_plain(few, shamir.PRIME),
-                "wrong": places,
+                "value_at_zero": found and found[0],
+                "wrong": found and found[1],
             }
         )
     return cases
 
 
-def sealing():
-    pairs = {name: key_pair(fixed(f"sealing key {name}")) for name in ("A", "B")}
+def _decoded(points, values, threshold):
+    """The value at zero and the indices of wrong shares; None if they are too many to tell."""
+    located = locate(np.array(points), np.array(values, dtype=np.uint32)[:, None], threshold)
+    if located is None:
+        return None
+    wrong = np.flatnonzero(located[:, 0]).tolist()
+    right = [i for i in range(len(points)) if i not in wrong][:threshold]
+    weights = shamir.lagrange_at_zero(np.array([[points[i] for i in right]]))[0].tolist()
+    products = (w * values[i] for w, i in zip(weights, right, strict=True))
+    return sum(products) % shamir.PRIME, wrong
+
+
+def linking():
+    """Boxes both ways between two devices, the link that they make, and a deposit."""
+    pairs = {name: keys.recipient(fixed(f"key {name}")) for name in ("A", "B", "C")}
     cases = []
-    for sender, recipient, content in (
-        ("A", "B", b""),
-        ("A", "B", bytes(72)),
-        ("B", "A", b"x" * 144),
-    ):
-        positions = {"A": 2, "B": 7}
-        own, peer = pairs[sender], pairs[recipient]
-        ends = positions[sender], positions[recipient]
-        nonce = fixed("nonce")[:24]
-        secret = Link.between(own, ends[1], peer.public, SESSION).secret
-        channel = SealedChannel(secret, own.public, peer.public, *ends)
-        box = channel.seal(content, lambda _, nonce=nonce: nonce)
-        back = SealedChannel(secret, peer.public, own.public, *reversed(ends))
-        assert back.open(box) == content
-        assert channel.open(box) is None
+    for low, high, content in (("A", "B", b""), ("A", "C", bytes(72)), ("C", "B", b"x" * 144)):
+        positions = {low: 2, high: 7}
+        ends = {
+            name: End(
+                positions[name],
+                identity(fixed(f"identity {name}")).public,
+                pairs[name].public,
+                fixed(f"half of {name}"),
+                b"",
+            )
+            for name in (low, high)
+        }
+        boxes = {}
+        for name, other in ((low, high), (high, low)):
+            info = links.info(SESSION, ends[name], ends[other])
+            boxes[name] = plain_kem.seal(ends[name].half + content, pairs[other].public, info)
+            assert pairs[other].open(boxes[name], info) == ends[name].half + content
+            assert pairs[name].open(boxes[name], info) is None
+            ends[name] = ends[name]._replace(box=sha256(boxes[name]).digest())
+        link, recovery = links.link(SESSION, ends[low], ends[high], 2), fixed("recovery key")
         cases.append(
             {
-                "description": "A box: its recipient opens it, its sender does not.",
+                "description": "Two boxes, the link that they make, a deposit of its first key.",
                 "session_id": SESSION.hex(),
-                "sender_position": ends[0],
-                "recipient_position": ends[1],
-                "sender_secret": own.secret.hex(),
-                "sender_public": own.public.hex(),
-                "recipient_secret": peer.secret.hex(),
-                "recipient_public": peer.public.hex(),
-                "nonce": nonce.hex(),
-                "plaintext": content.hex(),
-                "box": box.hex(),
+                "ends": [
+                    {
+                        "position": positions[name],
+                        "identity": ends[name].identity.hex(),
+                        "secret": fixed(f"key {name}").hex(),
+                        "key": pairs[name].public.hex(),
+                        "half": ends[name].half.hex(),
+                        "content": content.hex(),
+                        "box": boxes[name].hex(),
+                    }
+                    for name in (low, high)
+                ],
+                "tags": [tag.hex() for tag in link.tags],
+                "keys": [key.hex() for key in link.keys],
+                "key_digest": links.key_digest(link.keys[0]).hex(),
+                "recovery_key": recovery.hex(),
+                "deposit": links.hide(recovery, 2, 7, link.keys[0]).hex(),
             }
         )
     return cases
@@ -396,7 +404,7 @@ def thresholds():
 
 
 def _numbers(num, threat, kind):
-    names = ("degree", "threshold", "min_cohort", "min_roster", "signed")
+    names = ("degree", "threshold", "min_cohort", "min_roster")
     try:
         params = SessionParams.for_threat(
             num,
@@ -416,15 +424,13 @@ def identities():
     cases = []
     for client in (3, 10):
         own = identity(fixed(f"identity {client}"))
-        sealing_key = key_pair(fixed(f"sealing key of {client}")).public
-        mask_keys = (key_pair(fixed(f"mask key of {client}")).public,)
-        advertisement = signing.advertisement(params, client, sealing_key, mask_keys)
+        key = keys.recipient(fixed(f"key of {client}")).public
+        advertisement = signing.advertisement(params, client, key)
         members = np.array([True, client == 3, True, True, False])
         context = SlotContext.of(params, SESSION, 0, BINDING)
-        survivors = signing.survivors(context, members, sealing_key)
-        agreed = signing.members(SESSION, 0, members, sealing_key)
+        survivors = signing.survivors(context, members, key)
         commitment = pedersen.commit([1, -2, 3], 5)
-        committed = openings.statement(context, commitment, sealing_key)
+        committed = openings.statement(context, commitment, key)
         cases.append(
             {
                 "description": "An identity, and what it signs.",
@@ -433,8 +439,7 @@ def identities():
                 "fingerprint": fingerprint(own.public),
                 "params": params_to_json(params),
                 "id": client,
-                "sealing_key": sealing_key.hex(),
-                "mask_keys": [key.hex() for key in mask_keys],
+                "key": key.hex(),
                 "advertisement": advertisement.hex(),
                 "advertisement_signature": own.sign(advertisement).hex(),
                 "session_id": SESSION.hex(),
@@ -443,8 +448,6 @@ def identities():
                 "survivors": [int(there) for there in members],
                 "survivors_statement": survivors.hex(),
                 "survivors_signature": own.sign(survivors).hex(),
-                "members_statement": agreed.hex(),
-                "members_signature": own.sign(agreed).hex(),
                 "commitment": commitment.hex(),
                 "commitment_statement": committed.hex(),
                 "commitment_signature": own.sign(committed).hex(),

@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 from recorded_session import (
     POLICY,
+    STATED,
     draw_elements,
     drops_to_json,
     fixed,
@@ -143,7 +144,6 @@ def make_round(
     Args:
         name: From which its secrets follow.
         levels: What is not as in SMALL_ROUND, for each level.
-        signed: Whether devices have identities.
         vanishing: (index of the device, stage, slot) of those that vanish.
         losses: Of each device, at every level; drawn if not given.
         weights: Of each device; drawn if not given.
@@ -203,7 +203,6 @@ class RoundParties:
         self.models = bytes.fromhex(case["models"])
         self.params = params_from_json(case["params"])
         self.devices = {ClientId(device["id"]): device for device in case["devices"]}
-        self.directory = None
         self.directory = TrustedKeys({i: self.identity(i).public for i in self.devices})
 
     def identity(self, client):
@@ -221,18 +220,16 @@ class RoundParties:
             answered: Entries (hex) of models that it answered for before.
             ledger: Its ledger, if it outlives the round.
         """
-        credentials = None
-        if self.directory is not None:
-            credentials = Credentials(self.identity(client), self.directory)
         self.ledger = ledger = MemoryLedger() if ledger is None else ledger
         ledger.admit([bytes.fromhex(entry) for entry in answered])
         own = self.devices[client]
         return RoundClient(
             client,
             round_policy_of(self.case["policy"] | (policy or {})),
-            credentials,
+            Credentials(self.identity(client), self.directory),
             SeededRandomness(bytes.fromhex(own["randomness"])),
             SeededRandomness(bytes.fromhex(own["noise"])),
+            STATED,
             ledger=ledger,
         )
 

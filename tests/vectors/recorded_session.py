@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 from hashlib import sha256
 
 import numpy as np
+import plain_kem
 
 from deltafl.secagg import (
     Adversary,
@@ -18,7 +19,6 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.directory import TrustedKeys
 from deltafl.secagg.identity import identity
-from deltafl.secagg.keys import PublicKey, generate
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.randomness import SeededRandomness
@@ -42,13 +42,8 @@ POLICY = {
 """What the devices of the vectors insist on; far below what a real device should."""
 
 
-def _with_highest_bit(randomness):
-    """A key pair whose public key is not the canonical encoding of its number."""
-    pair = generate(randomness)
-    return replace(pair, public=PublicKey(pair.public[:-1] + bytes([pair.public[-1] | 0x80])))
-
-
-ODD = replace(PLAIN, generate=_with_highest_bit)
+STATED = replace(PLAIN, seal=plain_kem.seal)
+"""Boxes whose randomness follows from what is in them."""
 
 
 def policy_of(limits):
@@ -106,7 +101,7 @@ def params_from_json(case):
     return SessionParams(**case | digests | {"slots": slots})
 
 
-def make_case(name, params, *, vanishing=(), spoiling=(), highest_bit=()):
+def make_case(name, params, *, vanishing=(), spoiling=()):
     """A session to play.
 
     Args:
@@ -114,7 +109,6 @@ def make_case(name, params, *, vanishing=(), spoiling=(), highest_bit=()):
         params: Its parameters.
         vanishing: (index of the device, stage, slot) of those that vanish.
         spoiling: (index of sender, of recipient) of boxes that do not open.
-        highest_bit: Indices of devices that set the highest bit of all their keys.
     """
     devices = []
     for index in range(params.num_invited):
@@ -125,8 +119,6 @@ def make_case(name, params, *, vanishing=(), spoiling=(), highest_bit=()):
             "inputs": draw_inputs(params, fixed(f"{name}, inputs of device {client}")),
         }
         device["identity"] = fixed(f"identity of device {client}").hex()
-        if index in highest_bit:
-            device["highest_bit"] = True
         devices.append(device)
     return {
         "params": params_to_json(params),
@@ -161,7 +153,6 @@ class Parties:
         self.params = params_from_json(case["params"])
         self.bindings = [bytes.fromhex(binding) for binding in case["bindings"]]
         self.devices = {ClientId(device["id"]): device for device in case["devices"]}
-        self.directory = None
         self.directory = TrustedKeys({i: self.identity(i).public for i in self.devices})
 
     def identity(self, client):
@@ -170,31 +161,24 @@ class Parties:
     def server(self):
         return Server(self.params, self.devices, self.directory)
 
-    def client(self, client, policy=None, *, enrolled=True, attended=()):
+    def client(self, client, policy=None, *, attended=()):
         """A device at its beginning.
 
         Args:
             client: Its id.
             policy: Where its limits are other than POLICY.
-            enrolled: Whether it has its identity.
-            attended: Contexts (hex) of signed sessions that it took part in before.
+            attended: Contexts (hex) of sessions that it took part in before.
         """
-        credentials, ledger = None, MemoryLedger()
-        if self.directory is not None and enrolled:
-            credentials = Credentials(self.identity(client), self.directory)
+        ledger = MemoryLedger()
         ledger.admit([bytes.fromhex(context) for context in attended])
         return Client(
             client,
             policy_of(POLICY | (policy or {})),
+            Credentials(self.identity(client), self.directory),
             self.draws(client),
-            credentials,
-            self.primitives(client),
+            STATED,
             ledger,
         )
-
-    def primitives(self, client):
-        """What a device computes with: keys whose highest bit is set, if it is to send such."""
-        return ODD if self.devices[client].get("highest_bit") else PLAIN
 
     def with_spoiled_boxes(self, client, data):
         """A device's ShareKeys, with one bit turned in the boxes that are to be spoiled."""

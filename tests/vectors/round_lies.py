@@ -13,7 +13,7 @@ from deltafl.protocol.labels import Label
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import PeerError, Refusal, UsageError, openings, signing
+from deltafl.secagg import PeerError, Refusal, UsageError, ring
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.labels import digest
 from deltafl.secagg.messages import ConsistencyCheck, OpenSlot, SessionOpen
@@ -43,6 +43,11 @@ class Heard:
 
     def encode(self, message):
         return session_wire.encode(message, self.params)
+
+    def opening(self, **changes):
+        """What opens the first slot, changed."""
+        message = self.decode(self.envelope(("mask", 0)).session)
+        return self.encode(replace(message, **changes))
 
     def lie(self, description, refusal, at, *told, **others):
         """A case: the device has heard everything before `at`, then what is told."""
@@ -283,19 +288,18 @@ def _relays():
         "The same slot, and the session refuses it.",
         Refusal.DEVICE_LEFT_OUT,
         query,
-        Relay(own.encode(OpenSlot(0, np.arange(4) != OWN))),
+        Relay(own.opening(members=np.arange(4) != OWN)),
     )
 
 
 def _questions():
     own = Heard(PLAIN)
-    first, request, second, last = (own.places[i] for i in (3, 4, 5, 6))
+    first, request, second, last = (own.places[i] for i in (3, 5, 6, 7))
     assert (first, second, last) == (("mask", 0), ("mask", 1), ("mask", 2))
     query, threshold = own.envelope(first), own.envelope(last)
-    everybody = np.ones(4, dtype=np.bool_)
     for description, refusal, told in (
         ("A query in the slot of the update.", Refusal.OUT_OF_ORDER, replace(
-            query, session=own.encode(OpenSlot(2, everybody))
+            query, session=own.opening(slot=2)
         )),
         ("A threshold in the slot of a query.", Refusal.OUT_OF_ORDER, replace(
             query, question=Threshold(0, 0)
@@ -315,10 +319,10 @@ def _questions():
         )),
         ("A proof where none is due.", Refusal.OUT_OF_ORDER, replace(query, opening=b"x")),
         ("A wrong query in the slot of the update.", Refusal.OUT_OF_ORDER, replace(
-            query, question=Query("bracketed", ()), session=own.encode(OpenSlot(2, everybody))
+            query, question=Query("bracketed", ()), session=own.opening(slot=2)
         )),
         ("A query that leaves the device out.", Refusal.DEVICE_LEFT_OUT, replace(
-            query, session=own.encode(OpenSlot(0, np.arange(4) != OWN))
+            query, session=own.opening(members=np.arange(4) != OWN)
         )),
     ):  # fmt: skip
         if description == "A query with the roster.":
@@ -342,13 +346,15 @@ def _questions():
         Refusal.SLOT_REUSED,
         second,
         replace(
-            query, question=Query("mm", (5,)), session=own.encode(OpenSlot(0, np.arange(4) > 0))
+            query,
+            question=Query("mm", (5,)),
+            session=own.opening(members=np.arange(4) > 0, tags={}),
         ),
     )
     yield own.lie(
         "A second threshold.",
         Refusal.OUT_OF_ORDER,
-        own.places[7],
+        own.places[8],
         replace(threshold, question=Threshold(0, 0)),
     )
     entry = digest(Label.MODEL, own.parties.models).hex()
@@ -365,12 +371,11 @@ def _levels():
     own = Heard(LEVELS)
     first = ("mask", 0)
     query = own.envelope(first)
-    everybody = np.ones(3, dtype=np.bool_)
     for description, slot, question in (
         ("A query at the second level when the first is played.", 3, query.question),
         ("The threshold of the second level when the first is played.", 5, Threshold(0, 0)),
     ):
-        told = replace(query, question=question, session=own.encode(OpenSlot(slot, everybody)))
+        told = replace(query, question=question, session=own.opening(slot=slot))
         yield own.lie(description, Refusal.OUT_OF_ORDER, first, told)
     yield own.lie(
         "Pivots that decrease.",
@@ -378,7 +383,7 @@ def _levels():
         first,
         replace(query, question=Query("histogram", (9, 8))),
     )
-    told = replace(query, question=Threshold(0, 0), session=own.encode(OpenSlot(2, everybody)))
+    told = replace(query, question=Threshold(0, 0), session=own.opening(slot=2))
     yield own.lie("A cut threshold.", Refusal.MALFORMED, first, wire.encode(told)[:-1])
 
 
@@ -403,7 +408,7 @@ def _verified():
         "A threshold before the first query.",
         Refusal.NOT_FOLLOWING,
         first,
-        Ask(Threshold(0, 0), update),
+        Ask(Threshold(0, 0), own.opening(slot=len(own.params.slots) - 1)),
     )
     yield own.lie(
         "A proof before the first query.",
@@ -413,9 +418,9 @@ def _verified():
     )
     proof = own.decode(after.opening)
     spec = own.params.slots[0]
-    total, blinding = openings.unpack(spec, proof.packed)
+    total = ring.unpack(proof.packed, spec.wire_length, spec.ring_bits)
     total[2] -= 1
-    false = own.encode(replace(proof, packed=openings.pack(spec, total, blinding)))
+    false = own.encode(replace(proof, packed=ring.pack(total, spec.ring_bits)))
     for description, refusal, told in (
         ("The second query without a proof.", Refusal.UNPROVED, replace(after, opening=b"")),
         (
@@ -491,8 +496,7 @@ def _accepted():
     own, other = Heard(PLAIN), Heard(LEVELS)
     first, second = ("mask", 0), ("mask", 1)
     query = own.envelope(first)
-    everybody = np.ones(4, dtype=np.bool_)
-    threshold = Ask(Threshold(0, 0), own.encode(OpenSlot(2, everybody)))
+    threshold = Ask(Threshold(0, 0), own.opening(slot=2))
     yield own.lie("An envelope twice.", None, first, query, query)
     yield own.lie("The open slot once more, in a relay.", None, first, query, Relay(query.session))
     strange = (other.envelope(place) for place in (("advertise", 0), ("share", 0), first))
@@ -502,7 +506,7 @@ def _accepted():
         "The first query in the second slot.",
         None,
         first,
-        replace(query, session=own.encode(OpenSlot(1, everybody))),
+        replace(query, session=own.opening(slot=1)),
     )
     yield own.lie("A message that is cut, of another session.", None, second, Relay(
         other.envelope(first).session[:-1]
@@ -558,24 +562,10 @@ def _tails():
 def _few():
     """A search over fewer devices than it needs."""
     own = Heard(LISTED)
-    listing, query = ("list", 0), own.envelope(("mask", 0))
-    two = np.arange(4) % 2 == 0
-    session_id = own.params.session_id(np.array([3, 10, 17, 24], dtype="<u4").tobytes())
-    keys = [own.decode(own.rounds[0]["from"][c]).sealing_key for c in sorted(own.parties.devices)]
-    signatures = {
-        p: own.parties.identity(3 + 7 * p).sign(signing.members(session_id, 0, two, keys[p]))
-        for p in (0, OWN)
-    }
+    first = ("mask", 0)
     yield own.lie(
         "A query over two devices where three are needed.",
         Refusal.COHORT_TOO_SMALL,
-        listing,
-        Relay(own.encode(ConsistencyCheck(0, two))),
-        replace(query, session=own.encode(OpenSlot(0, two, signatures))),
-    )
-    yield own.lie(
-        "A query over devices that nobody agreed on.",
-        Refusal.NOT_AGREED,
-        listing,
-        replace(query, session=own.encode(OpenSlot(0, two, signatures))),
+        first,
+        replace(own.envelope(first), session=own.opening(members=np.arange(4) % 2 == 0)),
     )

@@ -505,7 +505,7 @@ def rounds():
                 "description": "A whole round, every envelope and every message.",
                 **case,
                 "models_digest": sha256(bytes.fromhex(case["models"])).hexdigest(),
-                "rounds": rounds_to_json(played),
+                "rounds": rounds_to_json(played, whole=False),
                 "questions": questions,
                 "sums": sums,
                 "tails": tails,

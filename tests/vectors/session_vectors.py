@@ -1,10 +1,9 @@
 """Vectors of whole sessions, message by message; also of those from which devices vanish."""
 
 from functools import cache
+from hashlib import sha256
 
 from recorded_session import POLICY, make_case, make_params, play
-
-from deltafl.secagg.graph import Graph
 
 SLOTS = (("a first sum", 4, 13), ("a second sum", 3, 40))
 WHOLE = (
@@ -22,30 +21,15 @@ VERIFIED = (
 SMALL = {
     "complete, one lost": {"num_invited": 5, "threshold": 2, "slots": SLOTS[:1]},
     "complete": {"num_invited": 5, "threshold": 3, "slots": SLOTS},
-    "complete, signed": {"num_invited": 5, "threshold": 3, "slots": SLOTS},
     "sparse": {
-        "num_invited": 8,
+        "num_invited": 7,
         "degree": 4,
         "threshold": 2,
-        "min_cohort": 5,
-        "min_roster": 6,
-        "slots": (("a sum", 5, 32),),
-    },
-    "sparse, signed": {
-        "num_invited": 8,
-        "degree": 4,
-        "threshold": 2,
-        "min_cohort": 5,
+        "min_cohort": 4,
         "min_roster": 6,
         "slots": (("a sum", 5, 64),),
     },
     "whole slots": {"num_invited": 4, "threshold": 2, "slots": WHOLE},
-    "whole slots, signed": {"num_invited": 4, "threshold": 2, "slots": WHOLE},
-    "complete, keys with the highest bit": {
-        "num_invited": 4,
-        "threshold": 3,
-        "slots": (*SLOTS[:1], ("a whole sum", 3, 40, True)),
-    },
     "verified": {"num_invited": 4, "threshold": 3, "slots": VERIFIED},
     "verified, whole": {
         "num_invited": 3,
@@ -58,7 +42,6 @@ LOST = {
     # The second slot is void, so the third has no sum either; the fourth is tolerant, and the fifth
     # is over those whose vectors were in the fourth.
     "whole slots": [(1, "mask", 1), (0, "mask", 3)],
-    "whole slots, signed": [(0, "mask", 1)],
     "verified": [(3, "mask", 0)],
 }
 SET_UP = ("advertise", "share", "receipt")
@@ -68,9 +51,7 @@ TOLERANT = ("mask", "confirm", "unmask")
 @cache
 def small_case(name):
     """A small session."""
-    odd = (1, 3) if "highest bit" in name else ()
-    lost = LOST.get(name, ())
-    return make_case(name, make_params(**SMALL[name]), vanishing=lost, highest_bit=odd)
+    return make_case(name, make_params(**SMALL[name]), vanishing=LOST.get(name, ()))
 
 
 @cache
@@ -80,30 +61,19 @@ def played(name):
 
 
 def sessions():
-    return [_whole_case(name, "Every message.", small_case(name)) for name in SMALL]
+    return [_whole_case(name, small_case(name), whole=True) for name in SMALL]
 
 
 LOSING = {
-    "complete": {"num_invited": 4, "threshold": 2, "slots": (("a sum", 2, 13),)},
-    "complete, signed": {
-        "num_invited": 4,
-        "threshold": 3,
-        "slots": (("a sum", 2, 13),),
-    },
-    "sparse": {**SMALL["sparse"], "min_cohort": 4, "num_invited": 7, "slots": (("a sum", 2, 13),)},
-    "sparse, signed": {
-        **SMALL["sparse, signed"],
-        "min_cohort": 4,
-        "num_invited": 7,
-        "slots": (("a sum", 1, 64),),
-    },
-    "whole, signed": {
+    "complete": {"num_invited": 4, "threshold": 3, "slots": (("a sum", 2, 13),)},
+    "sparse": {**SMALL["sparse"], "min_cohort": 4, "slots": (("a sum", 1, 64),)},
+    "whole": {
         "num_invited": 3,
         "threshold": 2,
         "slots": (("a whole sum", 2, 13, True), ("a sum", 2, 13)),
     },
     "verified": {
-        "num_invited": 4,
+        "num_invited": 3,
         "threshold": 2,
         "slots": (("quantile", 1, 24, True, True), ("quantile", 1, 24, True, True), ("u", 1, 40)),
     },
@@ -120,66 +90,70 @@ def dropouts():
         case = make_case(title, params, vanishing=vanishing, spoiling=spoiling)
         if asked is not None:
             case["asked"] = asked
-        cases.append(_whole_case(title, "Every message.", case))
+        cases.append(_whole_case(title, case, whole=False))
 
-    for name, stages in (
-        ("complete", ("advertise", "mask", "unmask")),
-        ("complete, signed", ("share", *TOLERANT)),
-        ("sparse", ("unmask",)),
-    ):
-        for stage in stages:
-            add(name, f"one device vanishes at {stage}", (1, stage, 0))
-    for stage in ("list", "mask"):
-        add("whole, signed", f"one device vanishes at {stage}", (1, stage, 0))
-    for stage, slot in (("list", 0), ("mask", 1), ("unmask", 2)):
+    for stage in (*SET_UP, *TOLERANT):
+        add("complete", f"one device vanishes at {stage}", (1, stage, 0))
+    add("sparse", "one device vanishes at unmask", (1, "unmask", 0))
+    add("whole", "one device vanishes at mask", (1, "mask", 0))
+    for stage, slot in (("mask", 1), ("unmask", 2)):
         add("verified", f"one device vanishes at {stage} of slot {slot}", (1, stage, slot))
     two = {"num_invited": 5, "slots": (("a first sum", 2, 13), ("a second sum", 1, 40))}
     losses = (0, "mask", 0), (3, "unmask", 1)
-    add("complete, signed", "two slots, a device vanishes in each", *losses, **two)
-    losses = (2, "unmask", 0), (4, "mask", 1)
-    add("complete", "two slots, a device vanishes between them", *losses, **two)
+    add("complete", "two slots, a device vanishes in each", *losses, **two)
+    two["num_invited"] = 4
     add("complete", "the first of two slots is left out", asked=[1], **two)
+    losses = (2, "unmask", 0), (0, "mask", 1)
+    title = "two slots, a device vanishes between them"
+    add("complete", title, *losses, **two | {"threshold": 2})
     whole = ("a first sum", 1, 13), ("a whole sum", 1, 13, True), ("another", 1, 13, True)
-    for name in ("complete", "complete, signed"):
-        title = "a device vanishes at the tolerant slot, and another at the second whole one"
-        losses = (0, "mask", 0), (2, "mask", 2)
-        add(name, title, *losses, slots=whole, threshold=2, num_invited=4)
-    for name in ("complete", "complete, signed"):
-        first, second = _neighbours_of_the_first(make_params(**LOSING[name]))
-        title = "two boxes do not open, and a device vanishes"
-        spoiled = (0, first), (second, 0)
-        add(name, title, (second, "mask", 0), spoiling=spoiled, threshold=2)
+    title = "a device vanishes at the tolerant slot, and another at the second whole one"
+    losses = (0, "mask", 0), (2, "mask", 2)
+    add("complete", title, *losses, slots=whole, threshold=2)
+    title = "two boxes do not open, and a device vanishes"
+    add("complete", title, (2, "mask", 0), spoiling=((0, 1), (2, 0)), threshold=2)
+    title = "a box does not open, and the first slot is whole"
+    add("whole", title, spoiling=((0, 1),))
+    title = "two boxes of one device do not open: it is isolated"
+    add("complete", title, spoiling=((0, 1), (2, 0)))
     title = "larger: devices vanish at several stages"
     losses = [(2 * i + 1, stage, 0) for i, stage in enumerate(("share", *TOLERANT))]
     larger = {"num_invited": 10, "degree": 6, "threshold": 2, "min_cohort": 6, "min_roster": 10}
-    add("sparse, signed", title, *losses, **larger, slots=(("a sum", 9, 33),))
+    add("sparse", title, *losses, **larger, slots=(("a sum", 9, 33),))
     return cases
 
 
-def _neighbours_of_the_first(params):
-    """Two neighbours of the device at position 0."""
-    graph = Graph(params.num_invited, params.degree, params.graph_seed)
-    return graph.neighbours(0).tolist()[:2]
-
-
-def _whole_case(name, description, case):
+def _whole_case(name, case, *, whole):
     rounds, sums, drops = play(case)
     return {
         "name": name,
-        "description": description,
+        "description": "Every message.",
         "policy": POLICY,
         **case,
-        "rounds": rounds_to_json(rounds),
+        "rounds": rounds_to_json(rounds, whole=whole),
         "sums": sums,
         "drops": drops,
     }
 
 
-def rounds_to_json(rounds):
-    """Rounds, as `play` gives them; a message that all devices get alike is written once."""
+LONGEST = 1000
+
+
+def rounds_to_json(rounds, *, whole):
+    """Rounds, as `play` gives them; a message that all devices get alike is written once.
+
+    Args:
+        rounds: The rounds.
+        whole: Whether messages of more than LONGEST bytes are written, and not their digests.
+    """
+
+    def shown_as(data):
+        is_short = whole or len(data) <= LONGEST
+        return data.hex() if is_short else "sha256:" + sha256(data).hexdigest()
+
     shown = []
     for one in rounds:
-        asked = {str(client): data.hex() for client, data in one["to"].items()}
+        asked = {str(client): shown_as(data) for client, data in one["to"].items()}
         alike = set(asked.values())
         shown.append(
             {
@@ -187,14 +161,22 @@ def rounds_to_json(rounds):
                 "slot": one["slot"],
                 "asked": sorted(one["to"]),
                 "to": asked if len(alike) > 1 else {"all": alike.pop()},
-                "from": {str(client): data.hex() for client, data in one["from"].items()},
+                "from": {str(client): shown_as(data) for client, data in one["from"].items()},
             }
         )
     return shown
 
 
-def rounds_from_json(rounds):
-    """The rounds of `sessions`, as `play` gives them."""
+def rounds_from_json(rounds, played=None):
+    """Rounds as `play` gives them.
+
+    Args:
+        rounds: As `rounds_to_json` writes them.
+        played: What `play` gives, where digests are written.
+    """
+    if played is not None:
+        assert rounds_to_json(played, whole=False) == rounds
+        return played
     return [
         {
             "stage": one["stage"],

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import plain_ed25519 as ed
+import plain_kem as kem
 import plain_pedersen as pedersen
 import plain_round as rounds
 import plain_twin as plain
@@ -49,32 +50,24 @@ def check_parameters(case):
 
 
 def check_key_schedule(case):
-    session, binding, seed = (unhex(case[n]) for n in ("session_id", "binding", "seed"))
-    secret, peer_secret = unhex(case["secret"]), unhex(case["peer_secret"])
-    own, peer = plain.public_key(secret), plain.public_key(peer_secret)
-    same((case["public"], case["peer_public"]), (own.hex(), peer.hex()))
+    session, binding = (unhex(case[n]) for n in ("session_id", "binding"))
+    seed, recovery, key = (unhex(case[n]) for n in ("seed", "recovery_key", "link_key"))
     info = plain.slot_info(case["params"], case["slot"], binding)
     same(case["info"], info.hex())
     same(case["self_mask_key"], plain.self_mask_key(session, info, seed).hex())
-    committed = (session, case["slot"], case["position"], seed)
-    commitment = plain.digest(b"self-mask seed commitment", *committed)
-    same(case["seed_commitment"], commitment.hex())
-    bound = plain.tolerant_slot_info(info)
-    for ends in ((secret, own, peer), (peer_secret, peer, own)):
-        same(case["pairwise_mask_key"], plain.pairwise_mask_key(session, bound, *ends).hex())
+    of = session, case["slot"], case["position"]
+    same(case["seed_commitment"], plain.digest(b"self-mask seed commitment", *of, seed).hex())
+    commitment = plain.digest(b"recovery key commitment", *of, recovery)
+    same(case["recovery_commitment"], commitment.hex())
+    same(case["pairwise_mask_key"], plain.expand(key, plain.tolerant_slot_info(info)).hex())
 
 
 def check_whole_slots(case):
-    session, binding = unhex(case["session_id"]), unhex(case["binding"])
-    secret, peer_secret = unhex(case["secret"]), unhex(case["peer_secret"])
-    own, peer = plain.public_key(secret), plain.public_key(peer_secret)
-    same((case["public"], case["peer_public"]), (own.hex(), peer.hex()))
+    binding, key = unhex(case["binding"]), unhex(case["link_key"])
     info = plain.slot_info(case["params"], case["slot"], binding)
     info = plain.whole_slot_info(info, case["members"])
     same(case["info"], info.hex())
-    for ends in ((secret, own, peer), (peer_secret, peer, own)):
-        same(case["link"], plain.extract(plain.agree(ends[0], ends[2]), session).hex())
-        same(case["pairwise_mask_key"], plain.pairwise_mask_key(session, info, *ends).hex())
+    same(case["pairwise_mask_key"], plain.expand(key, info).hex())
 
 
 def check_mask_expansion(case):
@@ -138,17 +131,26 @@ def check_decoding(case):
     same((case["value_at_zero"], case["wrong"]), (zero, wrong))
 
 
-def check_sealing(case):
-    ends = ("sender", "recipient")
-    secrets = [unhex(case[f"{end}_secret"]) for end in ends]
-    publics = [plain.public_key(secret) for secret in secrets]
-    same([case[f"{end}_public"] for end in ends], [public.hex() for public in publics])
-    positions = [case[f"{end}_position"] for end in ends]
-    info = plain.sealing_info(*positions, *publics)
-    for secret, public in ((secrets[0], publics[1]), (secrets[1], publics[0])):
-        key = plain.hkdf(plain.agree(secret, public), unhex(case["session_id"]), info)
-        box = plain.seal(key, unhex(case["nonce"]), info, unhex(case["plaintext"]))
-        same(case["box"], box.hex())
+def check_links(case):
+    session, ends, contents = unhex(case["session_id"]), [], []
+    for one in case["ends"]:
+        key = kem.public_key(unhex(one["secret"]))
+        same(one["key"], key.hex())
+        box = sha256(unhex(one["box"])).digest()
+        half = unhex(one["half"])
+        ends.append(plain.End(one["position"], unhex(one["identity"]), key, half, box))
+        contents.append(half + unhex(one["content"]))
+    for own, other in ((0, 1), (1, 0)):
+        box, info = case["ends"][own]["box"], plain.box_info(session, ends[own], ends[other])
+        same(box, kem.seal(contents[own], ends[other].key, info).hex())
+        same(kem.unseal(unhex(case["ends"][other]["secret"]), unhex(box), info), contents[own])
+    secret, (low, high) = plain.link_secret(session, *ends), ends
+    same(case["tags"], [plain.link_tag(secret, end.position).hex() for end in ends])
+    same(case["keys"], [plain.link_key(secret, slot).hex() for slot in (0, 1)])
+    key = plain.link_key(secret, 0)
+    same(case["key_digest"], plain.key_digest(key).hex())
+    hidden = plain.hidden(unhex(case["recovery_key"]), low.position, high.position, key)
+    same(case["deposit"], hidden.hex())
 
 
 def check_graph(case):
@@ -219,20 +221,17 @@ def check_identity(case):
     public = plain.identity_key(seed)
     same(case["public"], public.hex())
     same(case["fingerprint"], _grouped(plain.digest(b"identity fingerprint", public)[:16]))
-    keys = unhex(case["sealing_key"]), [unhex(key) for key in case["mask_keys"]]
-    statement = plain.advertisement_statement(params, case["id"], *keys)
+    key = unhex(case["key"])
+    statement = plain.advertisement_statement(params, case["id"], key)
     same(case["advertisement"], statement.hex())
     same(case["advertisement_signature"], plain.sign(seed, statement).hex())
     info = plain.slot_info(params, case["slot"], unhex(case["binding"]))
     session = unhex(case["session_id"])
-    statement = plain.survivors_statement(session, info, case["survivors"], keys[0])
+    statement = plain.survivors_statement(session, info, case["survivors"], key)
     same(case["survivors_statement"], statement.hex())
     same(case["survivors_signature"], plain.sign(seed, statement).hex())
-    statement = plain.members_statement(session, case["slot"], case["survivors"], keys[0])
-    same(case["members_statement"], statement.hex())
-    same(case["members_signature"], plain.sign(seed, statement).hex())
     commitment = unhex(case["commitment"])
-    statement = plain.commitment_statement(session, info, commitment, keys[0])
+    statement = plain.commitment_statement(session, info, commitment, key)
     same(case["commitment_statement"], statement.hex())
     same(case["commitment_signature"], plain.sign(seed, statement).hex())
 
@@ -254,28 +253,27 @@ def _encoded(kind, fields, params):
             return plain.open_message(fields["params"])
         case "roster":
             roster = fields["roster"]
-            keys = {int(p): b"".join(_keys(own)) for p, own in fields["keys"].items()}
+            keys = {int(p): _keys(own) for p, own in fields["keys"].items()}
             ids = struct.pack(f"<{len(roster)}I", *roster)
             return plain.message(0x02, params, ids, plain.records(keys))
         case "share delivery":
             members = plain.bits(fields["members"])
             return plain.message(0x03, params, *members, _records(fields["boxes"]))
         case "open slot":
-            signatures = _records(fields["signatures"])
-            return plain.message(0x04, params, slot, *plain.bits(fields["members"]), signatures)
+            tags = _records(fields["tags"])
+            return plain.message(0x04, params, slot, *plain.bits(fields["members"]), tags)
         case "consistency check":
             return plain.message(0x05, params, slot, *plain.bits(fields["survivors"]))
         case "unmask request":
             survivors, signatures = plain.bits(fields["survivors"]), fields["signatures"]
             return plain.message(0x06, params, slot, *survivors, _records(signatures))
         case "advertise keys":
-            return plain.message(0x11, params, *_keys(fields))
+            return plain.message(0x11, params, _keys(fields))
         case "share keys":
             commitments = unhex("".join(fields["commitments"]))
             return plain.message(0x12, params, commitments, _records(fields["boxes"]))
         case "share receipt":
-            refused = fields["refused"]
-            return plain.message(0x13, params, struct.pack(f"<{len(refused)}I", *refused))
+            return plain.message(0x13, params, _records(fields["links"]))
         case "masked input":
             committed = unhex(fields["committed"])
             return plain.message(0x14, params, slot, unhex(fields["packed"]), committed)
@@ -294,9 +292,7 @@ def _encoded(kind, fields, params):
 
 
 def _keys(fields):
-    mask_keys = unhex("".join(fields["mask_keys"]))
-    credential = unhex(fields.get("identity", "") + fields.get("signature", ""))
-    return unhex(fields["sealing_key"]), mask_keys, credential
+    return unhex(fields["key"] + fields["identity"] + fields["signature"])
 
 
 def _records(strings):
@@ -317,12 +313,20 @@ def same_rounds(written, again):
     for stated, found in zip(written, again, strict=True):
         same((stated["stage"], stated["slot"]), (found["stage"], found["slot"]))
         same(stated["asked"], sorted(found["to"]))
-        asked = {str(client): data.hex() for client, data in found["to"].items()}
+        asked = {str(client): data for client, data in found["to"].items()}
         if "all" in stated["to"]:
-            same({stated["to"]["all"]}, set(asked.values()))
-        else:
-            same(stated["to"], asked)
-        same(stated["from"], {str(client): data.hex() for client, data in found["from"].items()})
+            assert len(set(asked.values())) == 1
+            asked = {"all": next(iter(asked.values()))}
+        for way, messages in (("to", asked), ("from", found["from"])):
+            same(stated[way].keys(), {str(client) for client in messages})
+            for client, data in messages.items():
+                same(stated[way][str(client)], _as_written(stated[way][str(client)], data))
+
+
+def _as_written(stated, data):
+    """A message in hex, or its digest where that is what is stated."""
+    is_digest = stated.startswith("sha256:")
+    return "sha256:" + sha256(data).hexdigest() if is_digest else data.hex()
 
 
 def check_dropouts(case):
@@ -511,7 +515,8 @@ def imported(path):
 
 def test_the_second_reading_does_not_use_the_first():
     """But for what an audit computes in the same way, which uses neither."""
-    for path in (FOLDER / "plain_ed25519.py", Path(plain.value_at.__code__.co_filename), __file__):
+    second = (FOLDER / "plain_ed25519.py", FOLDER / "plain_kem.py")
+    for path in (*second, Path(plain.value_at.__code__.co_filename), __file__):
         assert not imported(Path(path)) & {"deltafl", "recorded_session"}
     assert plain.value_at.__module__ == "deltafl.sim.inspect.audit.plain"
     twin = (FOLDER / "plain_twin.py").read_text()
@@ -558,8 +563,6 @@ DERIVED = {
         "advertisement_signature",
         "survivors_statement",
         "survivors_signature",
-        "members_statement",
-        "members_signature",
         "commitment_statement",
         "commitment_signature",
     ),
@@ -567,8 +570,7 @@ DERIVED = {
         "info",
         "self_mask_key",
         "seed_commitment",
-        "public",
-        "peer_public",
+        "recovery_commitment",
         "pairwise_mask_key",
     ),
     "labels": ("packed", "digest", "bytes"),
@@ -576,12 +578,12 @@ DERIVED = {
     "messages": ("message",),
     "packing": ("packed",),
     "parameters": ("canonical", "digest", "tag", "session_id", "max_message_bytes"),
-    "sealing": ("box", "sender_public", "recipient_public"),
+    "links": ("ends", "tags", "keys", "key_digest", "deposit"),
     "sessions": ("rounds", "sums", "drops"),
     "shamir": ("limbs", "shares", "weights_of_the_last", "secret"),
-    "whole_slots": ("public", "peer_public", "link", "info", "pairwise_mask_key"),
+    "whole_slots": ("info", "pairwise_mask_key"),
     "signatures": ("valid",),
-    "thresholds": ("degree", "threshold", "min_cohort", "min_roster", "signed"),
+    "thresholds": ("degree", "threshold", "min_cohort", "min_roster"),
 }
 
 
