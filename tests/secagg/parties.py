@@ -53,6 +53,7 @@ _SET_UP = (ServerState.ADVERTISE, ServerState.SHARE, ServerState.RECEIPT, Server
 STEPS = (*_SET_UP, *_SLOT, *_SLOT[:-1], ServerState.DONE)
 """The server's state at each step of `Parties.steps`, in a session of two tolerant slots."""
 
+
 def make_params(
     num_invited=5,
     *,
@@ -298,7 +299,9 @@ def reachable_secrets(client: Client, randomness: LoggedRandomness) -> set[str]:
         if thing is randomness:
             continue
         seen.add(id(thing))
-        found |= {name for name, secrets in names.items() if type(thing) is bytes and thing in secrets}
+        found |= {
+            name for name, secrets in names.items() if type(thing) is bytes and thing in secrets
+        }
         if isinstance(thing, MLKEM768X25519PrivateKey):
             found.add("private key")
         if isinstance(thing, np.ndarray) and thing.dtype == np.uint32 and thing.ndim >= 3:
