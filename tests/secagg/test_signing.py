@@ -194,13 +194,7 @@ def test_a_signature_of_something_else_drops_its_sender(fields):
         list_of = np.ones(7, dtype=np.bool_)
         if "survivors" in fields:
             list_of[fields["survivors"]] = False
-        own = parties.clients[client]
-        signed = SlotContext.of(
-            parties.params,
-            own._phase.cohort.session_id,
-            slot,
-            binding or b"what all devices were shown",
-        )
+        signed = SlotContext.of(parties.params, parties.session_id(), slot, binding)
         signer = parties.enrolment.credentials(client).identity
         key = parties.key(fields.get("key of", client))
         statement = signing.survivors(signed, list_of, key)

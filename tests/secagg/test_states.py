@@ -390,7 +390,7 @@ def test_the_steps_of_a_session_are_those_of_the_table(kind):
 
 
 def test_how_many_messages_a_session_takes():
-    """Three of each device to set up; then one for each whole slot, and three for a tolerant one."""
+    """Three of each device to set up; then one in a whole slot, and three in a tolerant one."""
     assert {kind: len(said_by(kind, VICTIM)) for kind in KINDS} == {
         "tolerant": 3 + 3 + 3,
         "whole": 3 + 1 + 3,
@@ -630,11 +630,12 @@ def test_a_second_opening_changes_nothing_or_ends_the_session(kind, state):
         if data is own_tag:
             assert machine.receive(data) is None
             assert machine.state is state
+            assert machine.params == PARAMS[kind]
         else:
             with pytest.raises(PeerError, match="under the tag of other parameters") as caught:
                 machine.receive(data)
             assert caught.value.reason is Refusal.MALFORMED
-        assert machine.params == PARAMS[kind]
+            assert machine.state is ClientState.FAILED
 
 
 @pytest.mark.parametrize(
