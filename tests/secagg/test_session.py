@@ -387,17 +387,19 @@ def test_other_bindings_hide_the_sum(fooled):
     assert looks_uniform(difference_to_truth(parties, replies, bindings))
 
 
-def test_bindings_of_one_slot_are_not_those_of_another():
-    params = make_params(5, slots=((4, 16), (4, 16)))
-    inputs = make_inputs(params, make_ids(5))
-    parties = Parties(params)
+@pytest.mark.parametrize("shown", [b"one", b"other"])
+def test_devices_that_were_shown_another_binding_sign_another_one(shown):
+    parties = Parties(make_params(5, slots=((4, 16),)))
     parties.exchange(parties.advance(ClientState.SHARED))
-    opening = parties.server.open_slot(0, b"one")
-    result = parties.finish_slot(parties.collect(parties.deliver(opening, b"other")))
-    assert result.vector.tolist() != plain_sum(params, 0, inputs, inputs)
-    opening = parties.server.open_slot(1, b"one")
-    result = parties.finish_slot(parties.collect(parties.deliver(opening, b"one")))
-    assert result.vector.tolist() == plain_sum(params, 1, parties.inputs, inputs)
+    pending = parties.collect(parties.deliver(parties.server.open_slot(0, b"one"), shown))
+    if shown == b"one":
+        result = parties.finish_slot(pending)
+        assert result.vector.tolist() == plain_sum(parties.params, 0, parties.inputs, parties.ids)
+    else:
+        with pytest.raises(SessionAborted):
+            parties.exchange(pending)
+        faults = {drop.fault for drop in parties.server.drops.values()}
+        assert faults == {Fault.BAD_SIGNATURE}
 
 
 # A device that is shown something else opens no box and derives no link. It ends its session. That
@@ -420,7 +422,7 @@ def shown_other_parameters(parties, fooled, lie):
     Returns:
         What the devices are to get next.
     """
-    there, back = through(WIDE, lie), through(lie, WIDE)
+    back = through(lie, WIDE)
     openings = {c: d for c, d in parties.server.start().items() if c != fooled}
     replies = parties.deliver(openings)
     key = parties.clients[fooled].receive(wire.encode(SessionOpen(lie), lie))
@@ -433,7 +435,6 @@ def shown_other_parameters(parties, fooled, lie):
     keys = {p: signed.advertisement(parties.roster[p], each.key) for p, each in shown.keys.items()}
     told = wire.encode(replace(shown, keys=keys), lie)
     boxes = parties.clients[fooled].receive(told)
-    del there
     return parties.collect(parties.deliver(pending) | {fooled: back(boxes)})
 
 
