@@ -15,6 +15,7 @@ from deltafl.secagg import (
     IdealSession,
     PeerError,
     Refusal,
+    SessionAborted,
     Stage,
     Step,
     UsageError,
