@@ -274,16 +274,20 @@ def test_missing_neighbour():
     refuse(*at_roster(change), Refusal.MISSING_NEIGHBOUR)
 
 
-def test_other_ids_in_the_roster_cannot_be_seen_by_one_device():
-    # Its masks are bound to the roster: see the tests of binding.
-    def change(parties, message):
-        roster = [*message.roster.tolist()[:-1], 1000]
-        assert VICTIM in roster
-        return replace(message, roster=np.array(roster, dtype=np.uint32))
+def test_other_ids_far_away_cannot_be_seen_by_one_device():
+    # Its boxes and masks are bound to the roster: see the tests of sessions.
+    victim = make_ids(9)[0]
 
-    parties, data = at_roster(change)
-    parties.clients[VICTIM].receive(data)
-    assert parties.clients[VICTIM].state is ClientState.SHARED
+    def change(parties, message):
+        own = parties.position(victim)
+        far = next(p for p in range(9) if p != own and p not in message.keys)
+        roster = message.roster.copy()
+        roster[far] += 1
+        return replace(message, roster=roster)
+
+    parties, data = at_roster(change, params=SPARSE, victim=victim)
+    parties.clients[victim].receive(data)
+    assert parties.clients[victim].state is ClientState.SHARED
 
 
 def key_lie(parties, message, key):
@@ -512,10 +516,10 @@ def test_slot_reopened_while_it_is_open(state):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (ClientState.MASKED, lambda p: UnmaskRequest(0, p.members(IDS))),  # before it is signed
+        (ClientState.MASKED, lambda p: UnmaskRequest(0, p.members(IDS), {})),  # before it is signed
         (ClientState.OPENED, lambda p: OpenSlot(1, p.members(IDS))),  # before it is masked
-        (ClientState.OPENED, lambda p: UnmaskRequest(0, p.members(IDS))),  # before it is masked
-        (ClientState.LINKED, lambda p: UnmaskRequest(0, p.members(IDS))),  # before it is open
+        (ClientState.OPENED, lambda p: UnmaskRequest(0, p.members(IDS), {})),  # before it is masked
+        (ClientState.LINKED, lambda p: UnmaskRequest(0, p.members(IDS), {})),  # before it is open
     ],
 )
 def test_out_of_order(state, message):
@@ -549,7 +553,8 @@ def test_nothing_more_is_said_about_a_whole_slot(late, num_left, reason):
     machine = parties.clients[VICTIM]
     assert (machine.state, machine.slot) == (ClientState.READY, 0)
     left = [VICTIM, *OTHERS[: num_left - 1]]
-    refuse(parties, parties.encode(late(0, parties.members(left))), reason)
+    more = ({},) if late is UnmaskRequest else ()
+    refuse(parties, parties.encode(late(0, parties.members(left), *more)), reason)
 
 
 # What is no lie.
