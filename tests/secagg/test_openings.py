@@ -129,11 +129,11 @@ def recommitted(parties, message, changes):
     return replace(message, committed=dict(sorted(committed.items())))
 
 
-def sign_commitment(parties, client, commitment, *, slot=0, sealing_key=None):
+def sign_commitment(parties, client, commitment, *, slot=0, key=None):
     """A device's commitment, well signed."""
     context = SlotContext.of(parties.params, parties.session_id(), slot, BINDING)
-    sealing_key = parties.sealing_key(client) if sealing_key is None else sealing_key
-    statement = openings.statement(context, commitment, sealing_key)
+    key = parties.key(client) if key is None else key
+    statement = openings.statement(context, commitment, key)
     return commitment + parties.enrolment.credentials(client).identity.sign(statement)
 
 
@@ -180,7 +180,7 @@ def from_slot_1(parties, message):
 def from_another_session(parties, message):
     """The same devices with the same keys, asked about something else."""
     other, result = summed(replace(PARAMS, context=b"\1" * 32))
-    assert other.sealing_key(IDS[-1]) == parties.sealing_key(IDS[-1])
+    assert other.key(IDS[-1]) == parties.key(IDS[-1])
     return recommitted(parties, message, dict(other.decode(result.opening).committed))
 
 
@@ -436,7 +436,7 @@ WRONG = {
     "another slot": lambda p, own: sign_commitment(p, VICTIM, own[:COMMITMENT_SIZE], slot=1),
     "another device": lambda p, own: sign_commitment(p, OTHERS[0], own[:COMMITMENT_SIZE]),
     "another session": lambda p, own: sign_commitment(
-        p, VICTIM, own[:COMMITMENT_SIZE], sealing_key=b"\7" * 32
+        p, VICTIM, own[:COMMITMENT_SIZE], key=b"\7" * 32
     ),
 }
 """What the victim sends in the place of its commitment and signature."""
@@ -552,7 +552,7 @@ def test_blindings_that_wrap_around_open_nothing(num_devices, bits, opens):
     for _ in range(num_devices):
         vector = as_ring([-1, 3], bits)
         sent, own = openings.commit(
-            CONTEXT, spec, vector, ALICE, SIGNER.sealing_key, lambda size: drawn[:size]
+            CONTEXT, spec, vector, ALICE, SIGNER.key, lambda size: drawn[:size]
         )
         total += sent
         committed.append(own)
@@ -581,7 +581,7 @@ def test_what_a_device_sends_is_its_vector_its_blinding_and_a_signed_commitment(
 
     vector = as_ring([-5, 0, 7], BITS)
     before = vector.copy()
-    sent, committed = openings.commit(CONTEXT, spec, vector, ALICE, SIGNER.sealing_key, randomness)
+    sent, committed = openings.commit(CONTEXT, spec, vector, ALICE, SIGNER.key, randomness)
     assert np.array_equal(vector, before)
     assert asked == [64]
     blinding = int.from_bytes(bytes(range(64)), "little") % ORDER
@@ -590,7 +590,7 @@ def test_what_a_device_sends_is_its_vector_its_blinding_and_a_signed_commitment(
     assert max(sent[3:].tolist()) < 2**16
     commitment, signature = committed[:32], committed[32:]
     assert commitment == pedersen.commit([-5, 0, 7], blinding)
-    statement = openings.statement(CONTEXT, commitment, SIGNER.sealing_key)
+    statement = openings.statement(CONTEXT, commitment, SIGNER.key)
     assert signature == ALICE.sign(statement)
     assert openings.is_signed(CONTEXT, SIGNER, committed)
     assert openings.opens(spec, sent, [committed])
@@ -617,7 +617,7 @@ OTHERWISE = {
     "session": lambda c, s, b: (replace(c, session_id=b"t" * 32), s, b),
     "slot": lambda c, s, b: (SlotContext.of(PARAMS, c.session_id, 1, BINDING), s, b),
     "binding": lambda c, s, b: (SlotContext.of(PARAMS, c.session_id, 0, b"other"), s, b),
-    "sealing key": lambda c, s, b: (c, replace(s, sealing_key=b"\1" * 32), b),
+    "key": lambda c, s, b: (c, replace(s, key=b"\1" * 32), b),
     "identity": lambda c, s, b: (c, replace(s, identity=identity(b"b" * 32).public), b),
     "commitment": lambda c, s, b: (c, s, pedersen.commit([2], 5) + b[COMMITMENT_SIZE:]),
 }
@@ -626,7 +626,7 @@ OTHERWISE = {
 @pytest.mark.parametrize("what", OTHERWISE)
 def test_a_signature_is_of_one_commitment_of_one_device_in_one_slot(what):
     commitment = pedersen.commit([1], 5)
-    statement = openings.statement(CONTEXT, commitment, SIGNER.sealing_key)
+    statement = openings.statement(CONTEXT, commitment, SIGNER.key)
     committed = commitment + ALICE.sign(statement)
     assert openings.is_signed(CONTEXT, SIGNER, committed)
     assert not openings.is_signed(*OTHERWISE[what](CONTEXT, SIGNER, committed))
@@ -652,7 +652,7 @@ def test_a_sum_is_examined_as_it_is_made(vectors, data):
             spec,
             as_ring(vector, 40),
             ALICE,
-            SIGNER.sealing_key,
+            SIGNER.key,
             lambda size, seed=seed: seed.ljust(size, b"\3"),
         )
         total += sent
