@@ -141,8 +141,12 @@ class LoggedRandomness:
         return result
 
 
-sealed_once = lru_cache(maxsize=1 << 12)(keys.seal)
-"""`keys.seal`, which draws nothing anew for the same content: what is repeated stays the same."""
+_sealed = lru_cache(maxsize=1 << 12)(keys.seal)
+
+
+def sealed_once(content: bytes, public: bytes, info: bytes) -> bytes:
+    """`keys.seal`, which gives the same box for the same content: what is repeated is the same."""
+    return _sealed(content, public, info)
 
 
 class Parties:

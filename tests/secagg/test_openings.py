@@ -91,7 +91,7 @@ def test_a_proof_may_be_left_out():
 def test_a_proof_is_of_those_who_are_in_the_sum():
     """In a tolerant slot somebody may be missing from it."""
     parties = Parties(MIXED)
-    replies = parties.deliver(parties.advance(ClientState.READY))
+    replies = parties.deliver(parties.advance(ClientState.LINKED))
     gone = OTHERS[0]
     lost_input = replies.pop(gone)
     result = parties.finish_slot(parties.collect(replies))
@@ -296,15 +296,10 @@ def proof():
     return summed()[1].opening
 
 
-@pytest.mark.parametrize("state", [ClientState.READY, ClientState.LISTED, ClientState.OPENED])
+@pytest.mark.parametrize("state", [ClientState.LINKED, ClientState.OPENED])
 def test_a_proof_before_the_vector(state):
     parties = Parties(PARAMS)
-    if state is ClientState.READY:
-        parties.advance(state)
-    else:
-        pending = parties.advance(ClientState.LISTED)
-        if state is ClientState.OPENED:
-            parties.clients[VICTIM].receive(pending[VICTIM])
+    parties.advance(state)
     assert parties.clients[VICTIM].state is state
     refuse(parties, proof(), Refusal.OUT_OF_ORDER)
 
@@ -480,7 +475,7 @@ def test_a_wrong_signature_costs_its_sender_in_a_tolerant_slot():
 
 def test_a_device_that_was_shown_something_else_has_signed_something_else():
     parties = Parties(PARAMS)
-    openings_ = parties.advance(ClientState.LISTED)
+    openings_ = parties.advance(ClientState.LINKED)
     shown = {VICTIM: b"another model"}
     replies = {c: parties.answer(c, d, shown.get(c, BINDING)) for c, d in openings_.items()}
     assert parties.collect(replies) == {}
