@@ -305,12 +305,3 @@ def test_noise_that_is_drawn_in_vain_is_missed(monkeypatch):
     monkeypatch.setattr(ideal_module._Devices, "answer_in_vain", lambda *_: None)
     with pytest.raises(AssertionError, match="MASK"):
         assert_same(levels, gone)
-
-
-def test_noise_is_not_drawn_where_a_list_was_not_signed(monkeypatch):
-    levels = levels_of("noisy", verified=False, least=5, num_levels=2)
-    gone = {IDS[2]: Vanish(Step(Stage.LIST, 0))}
-    assert_same(levels, gone)
-    monkeypatch.setattr(ideal_module, "_is_unasked", lambda *_: False)
-    with pytest.raises(AssertionError, match="LIST"):
-        assert_same(levels, gone)

@@ -7,7 +7,16 @@ import lenient
 import numpy as np
 import pytest
 from lenient import no_query_needed  # noqa: F401
-from round_parties import MODEL, POLICY, Point, RoundParties, assert_fails, make_config, make_params
+from round_parties import (
+    DEVICES,
+    MODEL,
+    POLICY,
+    Point,
+    RoundParties,
+    assert_fails,
+    make_config,
+    make_params,
+)
 
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
@@ -46,7 +55,7 @@ def announcement(config=CONFIG, model=MODEL, params=None) -> bytes:
 
 def device(policy=None, **knows) -> RoundClient:
     usual = RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2)
-    return RoundClient(3, policy or usual, **knows)
+    return RoundClient(3, policy or usual, DEVICES.credentials(3), **knows)
 
 
 def assert_refused(machine, data, reason, detail):
@@ -484,7 +493,7 @@ def announced_twice(first, second):
     enrolment = Enrolment(SeededRandomness(bytes(32)))
     config = second.pop("config", first)
     params, ledger = make_params(config, **second), enrolment.ledger(3)
-    machine = RoundClient(3, POLICY, credentials=enrolment.credentials(3), ledger=ledger)
+    machine = RoundClient(3, POLICY, enrolment.credentials(3), ledger=ledger)
     assert machine.receive(announcement(config, params=params)) is LocalWork.MEASURE_LOSS
     assert ledger.admit([make_params(first).context])
     return machine

@@ -16,9 +16,7 @@ def refuse(parties, data, reason, victim=VICTIM, match=None):
     machine, randomness = parties.clients[victim], parties.randomness[victim]
     if machine.state is not ClientState.IDLE:
         has_key = machine.state in (ClientState.ADVERTISED, ClientState.SHARED)
-        kept = reachable_secrets(machine, randomness)
-        assert ("private key" in kept) == has_key
-        assert kept
+        assert ("private key" in reachable_secrets(machine, randomness)) == has_key
     with pytest.raises(PeerError, match=match) as caught:
         machine.receive(data)
     assert caught.value.reason is reason

@@ -716,7 +716,10 @@ def opening_parts(**changes):
         ({"slots": [b"a", 4, 16, 0, b""]}, "a string of 0 bytes is not an integer"),
         ({"slots": [b"a", 4, 16, 0, False]}, "neither an integer nor a byte string"),
         ({"slots": [b"a", 4, 16, 0, [[]]]}, "."),
-        ({"slots": [b"a", 4, 19, 1, 1]}, "a verified slot takes the complete graph"),
+        (
+            {"slots": [b"a", 4, 19, 1, 1], "num_invited": 7},
+            "a verified slot takes the complete graph",
+        ),
         ({"slots": [b"a", 4, 18, 1, 1]}, "is less than 19"),
         ({"slots": b"\x95\xc4\x01a\x04\xcc\x10\x00\x00"}, "not canonical"),
         ({"threshold": 1}, "threshold=1"),
