@@ -454,7 +454,6 @@ def test_the_first_answer_admits_all_or_nothing(most, needed):
 def announced(number, enrolment, ledger):
     """A device that has joined a round of which nothing is ever asked."""
     parties = play(number, enrolment, POLICY)
-    params = parties.params
     credentials = enrolment.credentials(parties.victim)
     machine = RoundClient(parties.victim, POLICY, credentials, ledger=ledger)
     machine.receive(parties.server.start()[parties.victim])

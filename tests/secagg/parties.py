@@ -290,7 +290,7 @@ class Parties:
 
 
 def reachable_secrets(client: Client, randomness: LoggedRandomness) -> set[str]:
-    """Which secrets can be reached from a device: those that it drew or derived, and its objects."""
+    """Which secrets can be reached from a device: what it drew or derived, and its objects."""
     drawn = {data for data in randomness.given if len(data) == 32}
     names = {"bytes drawn": drawn, "link keys": set(randomness.link_keys)}
     seen: set[int] = set()

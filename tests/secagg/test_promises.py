@@ -1,9 +1,9 @@
 """Devices that promise, deal and use different secrets: a sum is as promised, or there is none.
 
 What a device promises (commitments to its secrets, digests of its links' keys) is all that the
-server can check. So a sum that comes out is that of the contributors' messages less the masks that follow from
-their promises. For an honest device, this is its vector. For a device that masks with other secrets
-than it promised, it is noise that this device chose, and nobody can notice.
+server can check. So a sum that comes out is that of the contributors' messages less the masks that
+follow from their promises. For an honest device, this is its vector. For a device that masks with
+other secrets than it promised, it is noise that this device chose, and nobody can notice.
 """
 
 from dataclasses import dataclass, replace
