@@ -640,8 +640,8 @@ def test_a_box_that_cannot_be_read_costs_its_link_only(name):
         cohort = parties.clients[sender]._phase.cohort
         info = links.info(cohort.session_id, cohort.end(position), cohort.end(own))
 
-        def seal(content, key=parties.key(VICTIM)):
-            return keys.seal(content, key, info)
+        def seal(content, key=None):
+            return keys.seal(content, key or parties.key(VICTIM), info)
 
         box = changed_box(name, message.boxes[position], seal)
         assert len(box) == len(message.boxes[position])
