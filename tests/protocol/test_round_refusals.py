@@ -44,7 +44,7 @@ from deltafl.secagg.randomness import SeededRandomness
 CONFIG = make_config()
 TOP_PIVOT = CONFIG.search.grid.top_pivot
 ALL_PASS, NONE_PASS = Threshold(0, 0), Threshold(2**63 - 1, 0)
-TO_DELIVERY, TO_QUERY, TO_THRESHOLD, TO_UNMASK = Point(2), Point(3), Point(5), Point(6)
+TO_DELIVERY, TO_QUERY, TO_THRESHOLD, TO_UNMASK = Point(2), Point(3), Point(6), Point(8)
 
 
 def announcement(config=CONFIG, model=MODEL, params=None) -> bytes:
@@ -371,19 +371,10 @@ def test_the_sessions_refusal_ends_the_round():
     assert_refused(parties.machine, data, Refusal.DEVICE_LEFT_OUT, "position 2")
 
 
-# --- signed sessions ----------------------------------------------------------------------------
+# --- lists of survivors -------------------------------------------------------------------------
 
 SIGNED = make_params(CONFIG)
 TO_CHECK, TO_SIGNED_UNMASK = Point(7), Point(8)  # of the update
-
-
-def test_a_device_without_an_identity_refuses_a_signed_session():
-    machine = device()
-    assert machine.receive(announcement(params=SIGNED)) is LocalWork.MEASURE_LOSS
-    with pytest.raises(PeerError, match="the device has no identity") as refused:
-        machine.supply_loss(1.0, 5)
-    assert refused.value.reason is Refusal.POLICY
-    assert machine.state is RoundState.FAILED
 
 
 def test_a_device_that_insists_on_signatures_refuses_a_session_without():
