@@ -208,7 +208,7 @@ def deal(
         info = links.info(cohort.session_id, cohort.end(cohort.position), cohort.end(peer))
         box = primitives.seal(half + share_of[peer].tobytes(), signer.key, info)
         boxes[peer], sent[peer] = box, cohort.end(cohort.position, half, sha256(box).digest())
-    shape = (int(own.sum()), len(params.columns), len(ShareKind), shamir.NUM_LIMBS)
+    shape = (np.count_nonzero(own), len(params.columns), len(ShareKind), shamir.NUM_LIMBS)
     own_shares = shares[own].reshape(shape)
     return Dealt(sent, tuple(drawn[::2]), tuple(drawn[1::2]), own_shares), boxes
 

@@ -79,6 +79,10 @@ def make_config(**changes) -> RoundConfig:
     return round_of(**(fields | changes))
 
 
+DEVICES = Enrolment(SeededRandomness(b"d" * 32))
+"""Who devices are whose round needs no others of its own."""
+
+
 def make_params(config, model=MODEL, **changes) -> SessionParams:
     """The session of a round, on the complete graph; signed where its search is verified."""
     fields = {
@@ -280,5 +284,5 @@ def shown(lost: LostSearch | None) -> tuple[object, ...] | None:
 def steps_of(levels: Levels) -> list[Step]:
     """Every step of a session of these levels."""
     set_up = [Step(stage) for stage in (Stage.ADVERTISE, Stage.SHARE, Stage.RECEIPT)]
-    in_slots = (Stage.LIST, Stage.MASK, Stage.CONFIRM, Stage.UNMASK)
+    in_slots = (Stage.MASK, Stage.CONFIRM, Stage.UNMASK)
     return set_up + [Step(s, slot) for slot in range(len(levels.slots())) for s in in_slots]

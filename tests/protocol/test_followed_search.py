@@ -375,7 +375,7 @@ def test_who_left_before_the_search_does_not_end_it_later():
     assert_fails(parties.machine, data, Refusal.NOT_FOLLOWING, "the search is to go on")
 
 
-@pytest.mark.parametrize("stage", [Stage.RECEIPT, Stage.LIST])
+@pytest.mark.parametrize("stage", [Stage.RECEIPT, Stage.MASK])
 def test_who_is_lost_after_the_first_list_is_shown_ends_the_search_of_honest_devices(stage):
     """It has left the cohort that signs: without a question before, the threshold is due."""
     parties = RoundParties(changed_round(CONFIG, min_search_cohort=4))
@@ -387,7 +387,7 @@ def test_who_is_lost_after_the_first_list_is_shown_ends_the_search_of_honest_dev
         )
     (outcome,) = parties.server.outcomes
     assert outcome.aborted is None
-    assert (outcome.search.ended is Ended.SHRANK) is (stage is Stage.LIST)
+    assert (outcome.search.ended is Ended.SHRANK) is (stage is Stage.MASK)
     others = [client for device, client in parties.clients.items() if device != ABSENT]
     assert {client.state for client in others} == {RoundState.UPDATED}
 

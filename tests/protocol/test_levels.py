@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_parties import (
+    DEVICES,
     POLICY,
     assert_fails,
     comparable,
@@ -395,9 +396,12 @@ class Parties:
             slots=self.levels.slots(),
             context=self.levels.context(self.models),
         )
-        self.server = RoundServer(self.levels, self.models, self.params, self.devices)
+        self.server = RoundServer(
+            self.levels, self.models, self.params, self.devices, directory=DEVICES
+        )
         self.clients = {
-            i: RoundClient(i, policy, SeededRandomness(bytes([i]) * 32)) for i in self.devices
+            i: RoundClient(i, policy, DEVICES.credentials(i), SeededRandomness(bytes([i]) * 32))
+            for i in self.devices
         }
         self.machine = self.clients[3]
         self.pending = self.server.start()

@@ -41,7 +41,8 @@ METHODS = {
         "noise": Noise(Fraction(1), 3),
     },
 }
-KINDS = {"unsigned": (False, False), "verified": (True, True)}
+KINDS = {"plain": False, "verified": True}
+"""Whether the searches are verified."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 @kinds
 @pytest.mark.parametrize("least", [0, 5, 6])
 def test_one_device_is_lost_at_one_step(method, kind, least):
-    signed, verified = KINDS[kind]
+    verified = KINDS[kind]
     levels = levels_of(method, verified=verified, least=least, num_levels=1, warm=700)
     ended = set()
     for client, step in product((IDS[0], IDS[-1]), steps_of(levels)):
@@ -147,7 +148,7 @@ def test_one_device_is_lost_at_one_step(method, kind, least):
 @kinds
 @pytest.mark.parametrize("least", [0, 5])
 def test_one_device_is_lost_at_one_step_of_two_levels(method, kind, least):
-    signed, verified = KINDS[kind]
+    verified = KINDS[kind]
     levels = levels_of(method, verified=verified, least=least, num_levels=2, most=2)
     for step in steps_of(levels):
         outcomes = assert_same(levels, {IDS[2]: Vanish(step)})
@@ -158,7 +159,7 @@ def test_one_device_is_lost_at_one_step_of_two_levels(method, kind, least):
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_any_devices_are_lost_at_any_steps(data):
-    signed, verified = data.draw(st.sampled_from(list(KINDS.values())))
+    verified = data.draw(st.booleans())
     levels = levels_of(
         data.draw(st.sampled_from(list(METHODS))),
         verified=verified,
@@ -223,12 +224,10 @@ LOST = dict.fromkeys(IDS[1:5])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["unsigned", "signed"])
 @pytest.mark.parametrize(("least", "num_levels"), [(0, 1), (5, 1), (5, 2)])
-def test_a_round_that_was_lost_at_any_step_is_repeated(kind, least, num_levels):
-    signed, verified = KINDS[kind]
+def test_a_round_that_was_lost_at_any_step_is_repeated(least, num_levels):
     levels = levels_of(
-        "bracketed", verified=verified, least=least, num_levels=num_levels, most=2, min_tail=1
+        "bracketed", verified=False, least=least, num_levels=num_levels, most=2, min_tail=1
     )
     num_sums = set()
     for step in steps_of(levels):
@@ -245,7 +244,7 @@ def test_a_round_that_was_lost_at_any_step_is_repeated(kind, least, num_levels):
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_rounds_are_lost_and_repeated_whoever_is_gone_from_each(data):
-    signed, verified = data.draw(st.sampled_from([KINDS["unsigned"], KINDS["signed"]]))
+    verified = False
     levels = levels_of(
         data.draw(st.sampled_from(list(METHODS))),
         verified=verified,
@@ -304,13 +303,4 @@ def test_noise_that_is_drawn_in_vain_is_missed(monkeypatch):
     assert second.search.ended is Ended.NOISY
     monkeypatch.setattr(ideal_module._Devices, "answer_in_vain", lambda *_: None)
     with pytest.raises(AssertionError, match="MASK"):
-        assert_same(levels, gone)
-
-
-def test_noise_is_not_drawn_where_a_list_was_not_signed(monkeypatch):
-    levels = levels_of("noisy", verified=False, least=5, num_levels=2)
-    gone = {IDS[2]: Vanish(Step(Stage.LIST, 0))}
-    assert_same(levels, gone)
-    monkeypatch.setattr(ideal_module, "_is_unasked", lambda *_: False)
-    with pytest.raises(AssertionError, match="LIST"):
         assert_same(levels, gone)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from changed_configs import CHANGES, CONFIG, neighbours
-from round_parties import MODEL, POLICY, Point, RoundParties, assert_fails, make_config
+from round_parties import DEVICES, MODEL, POLICY, Point, RoundParties, assert_fails, make_config
 
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.labels import Label
@@ -136,7 +136,10 @@ def test_a_limit_is_near_when_nine_tenths_are_used(most):
 @pytest.mark.parametrize("today", [-1, 2**63, 1.5, "monday"])
 def test_what_is_no_day_is_refused(today):
     with pytest.raises(UsageError, match="today="):
-        RoundClient(ClientId(1), RoundPolicy(), today=today)
+        RoundClient(ClientId(1), RoundPolicy(), OWN, today=today)
+
+
+OWN = DEVICES.credentials(ClientId(1))
 
 
 class Overtaken(MemoryLedger):
@@ -203,8 +206,8 @@ def test_a_round_that_ends_before_a_question_does_not_count():
 def test_a_limit_without_a_ledger_is_refused():
     """A new ledger for each round would count nothing."""
     with pytest.raises(UsageError, match="max_participations=3 without a ledger"):
-        RoundClient(ClientId(1), RoundPolicy(max_participations=3))
-    RoundClient(ClientId(1), RoundPolicy(max_participations=3), ledger=MemoryLedger())
+        RoundClient(ClientId(1), RoundPolicy(max_participations=3), OWN)
+    RoundClient(ClientId(1), RoundPolicy(max_participations=3), OWN, ledger=MemoryLedger())
 
 
 def test_a_ledger_that_neither_admits_nor_knows_a_model_ends_the_round():
@@ -451,9 +454,8 @@ def test_the_first_answer_admits_all_or_nothing(most, needed):
 def announced(number, enrolment, ledger):
     """A device that has joined a round of which nothing is ever asked."""
     parties = play(number, enrolment, POLICY)
-    params = parties.params
     credentials = enrolment.credentials(parties.victim)
-    machine = RoundClient(parties.victim, POLICY, credentials=credentials, ledger=ledger)
+    machine = RoundClient(parties.victim, POLICY, credentials, ledger=ledger)
     machine.receive(parties.server.start()[parties.victim])
     machine.supply_loss(1.0, 5)
 

@@ -10,6 +10,7 @@ import pytest
 from flat_configs import changed_round
 from lenient import no_query_needed  # noqa: F401
 from round_parties import (
+    DEVICES,
     MODEL,
     POLICY,
     Device,
@@ -77,7 +78,9 @@ def announcement(levels, models) -> bytes:
 
 
 def machine_with(ledger, policy=POLICY) -> RoundClient:
-    return RoundClient(VICTIM, policy, SeededRandomness(b"r" * 32), ledger=ledger)
+    return RoundClient(
+        VICTIM, policy, DEVICES.credentials(VICTIM), SeededRandomness(b"r" * 32), ledger=ledger
+    )
 
 
 def ledger_after(point, **others):

@@ -260,7 +260,7 @@ def test_the_input_of_another_device_is_refused():
         session = parties.machine._session
         point = taken[0].committed[:32]
         context = parties.server._session._open.context
-        statement = openings.statement(context, point, session._sealing.public)
+        statement = openings.statement(context, point, session._phase.cohort.own.key)
         return replace(message, committed=point + signer.sign(statement), proof=taken[0].proof)
 
     outcome = replacing(copied)(parties).play()

@@ -444,7 +444,7 @@ ELSEWHERE = {
         "context": SlotContext(CONTEXT.session_id, b"slot and other binding")
     },
     "another position": {"position": 4},
-    "another device": {"signer": Signer(b"other".ljust(32), SIGNER.sealing_key)},
+    "another device": {"signer": Signer(b"other".ljust(32), SIGNER.key)},
     "other keys": {"signer": Signer(SIGNER.identity, b"other".ljust(32))},
     "another commitment to the same": {"point": pedersen.commit([3, 1, 0, 3, 3, 0, 1, 1], 78)},
 }

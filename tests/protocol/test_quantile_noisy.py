@@ -15,8 +15,8 @@ from flat_configs import search_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lenient import no_query_needed  # noqa: F401
+from round_parties import DEVICES, Point, RoundParties, make_config, play_single
 from round_parties import Device as Party
-from round_parties import Point, RoundParties, make_config, play_single
 
 from deltafl.protocol import wire
 from deltafl.protocol.client import RoundClient
@@ -527,9 +527,10 @@ def test_exact_methods_draw_no_noise(method):
 
 def test_the_noise_comes_from_the_devices_randomness_unless_it_has_a_source_of_its_own():
     parties, _, _ = at_query()
-    machine = RoundClient(3, parties.machine._policy, source := Counted(5))
+    own = DEVICES.credentials(3)
+    machine = RoundClient(3, parties.machine._policy, own, source := Counted(5))
     assert machine._noise is source
-    assert RoundClient(3, machine._policy, source, noise=(own := Counted(6)))._noise is own
+    assert RoundClient(3, machine._policy, own, source, noise=(noise := Counted(6)))._noise is noise
 
 
 def test_an_answer_without_noise_is_not_encoded():

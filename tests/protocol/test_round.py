@@ -130,7 +130,7 @@ cohorts = st.lists(st.tuples(st.integers(0, 600), st.floats(0, 9)), min_size=5, 
     lambda rows: [Device(7 * i + 1, w, x) for i, (w, x) in enumerate(rows)]
 )
 weightings = st.sampled_from(Weighting)
-in_set_up, in_slots = ([s for s in Stage if (s >= Stage.LIST) is late] for late in (False, True))
+in_set_up, in_slots = ([s for s in Stage if (s >= Stage.MASK) is late] for late in (False, True))
 # Not every stage comes in every slot: who is to vanish at one that does not is gone at the next
 # step, as in both backends.
 steps = st.one_of(
@@ -161,16 +161,13 @@ def test_both_backends_give_the_same_outcome_whoever_vanishes(
 def test_one_device_lost_at_each_stage_leaves_the_others_their_round(sessions, stage, late):
     devices = [Device(i, 10 + i, 0.3 * i) for i in range(1, 9)]
     round_config = config(8, Fraction(1, 2), "bracketed")
-    slot = round_config.update_slot if stage >= Stage.LIST else 0
+    slot = round_config.update_slot if stage >= Stage.MASK else 0
     gone = {3: Vanish(Step(stage, slot), late)}
     real = play(masked(sessions), round_config, devices, gone)
     assert comparable(real.outcome) == comparable(
         play(IdealRounds(sessions), round_config, devices, gone).outcome
     )
-    signed = sessions is not SESSIONS
-    missing = {} if signed else {Stage.CONFIRM: Stage.UNMASK}
-    expected = {Stage.LIST: Stage.MASK, **missing}.get(stage, stage)  # the update lists nobody
-    assert {i: drop.step for i, drop in real.outcome.drops.items()} == {3: Step(expected, slot)}
+    assert {i: drop.step for i, drop in real.outcome.drops.items()} == {3: Step(stage, slot)}
     assert real.outcome.aborted is None
     assert real.outcome.search.certified
     assert real.outcome.update is not None
@@ -184,7 +181,7 @@ def test_both_backends_agree_on_sparse_graphs():
         graph=GraphKind.SPARSE,
     )
     devices = [Device(i, 10 + i, 0.05 * i) for i in range(60)]
-    stages = [s for s in Stage if s is not Stage.LIST]
+    stages = list(Stage)
     round_config = config(60, Fraction(1, 2), "bracketed")
     gone = {
         7 * i: Vanish(Step(stage, round_config.update_slot * (stage >= Stage.MASK)), i % 2 == 1)
@@ -200,9 +197,8 @@ def test_both_backends_agree_on_sparse_graphs():
     assert real.outcome.update is not None
 
 
-def test_against_an_active_adversary_sessions_are_signed_and_quorums_overlap():
+def test_against_an_active_adversary_quorums_overlap():
     params = ALL_SESSIONS["active"].params(config(9, Fraction(1, 2), "mm"), MODEL, bytes(32))
-    assert params.signed
     assert params.is_complete
     assert 2 * params.threshold > 1.1 * params.num_holders
 
@@ -578,10 +574,15 @@ def test_the_count_of_clipped_elements_is_exact():
 def test_an_envelope_delayed_in_an_earlier_round_is_ignored():
     devices = [Device(i, 10, 0.1 * i) for i in range(1, 6)]
     earlier, now = (config(5, Fraction(1), "mm", round_index=i) for i in (0, 1))
-    client = RoundClient(ClientId(1), POLICY, SeededRandomness(b"c" * 32))
+    enrolment = Enrolment(SeededRandomness(b"c" * 32))
+    client = RoundClient(ClientId(1), POLICY, enrolment.credentials(ClientId(1)))
     openings = [
         RoundServer(
-            Levels((c,)), MODEL, SESSIONS.params(c, MODEL, b"g" * 32), [d.id for d in devices]
+            Levels((c,)),
+            MODEL,
+            SESSIONS.params(c, MODEL, b"g" * 32),
+            [d.id for d in devices],
+            directory=enrolment,
         ).start()
         for c in (earlier, now)
     ]

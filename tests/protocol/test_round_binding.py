@@ -25,6 +25,7 @@ import pytest
 from flat_configs import changed_round
 from lenient import no_query_needed  # noqa: F401
 from round_parties import (
+    DEVICES,
     MODEL,
     POLICY,
     RoundParties,
@@ -113,7 +114,8 @@ class TwoFacedServer:
     def __init__(self, views: Mapping[int, View], devices):
         self.views = views
         self._clients = {
-            i: RoundClient(i, POLICY, SeededRandomness(bytes([9, i]) * 16)) for i in views
+            i: RoundClient(i, POLICY, DEVICES.credentials(i), SeededRandomness(bytes([9, i]) * 16))
+            for i in views
         }
         self._devices = devices
         self.receipts = {}

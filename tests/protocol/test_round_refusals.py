@@ -7,7 +7,16 @@ import lenient
 import numpy as np
 import pytest
 from lenient import no_query_needed  # noqa: F401
-from round_parties import MODEL, POLICY, Point, RoundParties, assert_fails, make_config, make_params
+from round_parties import (
+    DEVICES,
+    MODEL,
+    POLICY,
+    Point,
+    RoundParties,
+    assert_fails,
+    make_config,
+    make_params,
+)
 
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
@@ -35,7 +44,7 @@ from deltafl.secagg.randomness import SeededRandomness
 CONFIG = make_config()
 TOP_PIVOT = CONFIG.search.grid.top_pivot
 ALL_PASS, NONE_PASS = Threshold(0, 0), Threshold(2**63 - 1, 0)
-TO_DELIVERY, TO_QUERY, TO_THRESHOLD, TO_UNMASK = Point(2), Point(3), Point(5), Point(6)
+TO_DELIVERY, TO_QUERY, TO_THRESHOLD, TO_UNMASK = Point(2), Point(3), Point(6), Point(8)
 
 
 def announcement(config=CONFIG, model=MODEL, params=None) -> bytes:
@@ -46,7 +55,7 @@ def announcement(config=CONFIG, model=MODEL, params=None) -> bytes:
 
 def device(policy=None, **knows) -> RoundClient:
     usual = RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2)
-    return RoundClient(3, policy or usual, **knows)
+    return RoundClient(3, policy or usual, DEVICES.credentials(3), **knows)
 
 
 def assert_refused(machine, data, reason, detail):
@@ -362,19 +371,10 @@ def test_the_sessions_refusal_ends_the_round():
     assert_refused(parties.machine, data, Refusal.DEVICE_LEFT_OUT, "position 2")
 
 
-# --- signed sessions ----------------------------------------------------------------------------
+# --- lists of survivors -------------------------------------------------------------------------
 
 SIGNED = make_params(CONFIG)
 TO_CHECK, TO_SIGNED_UNMASK = Point(7), Point(8)  # of the update
-
-
-def test_a_device_without_an_identity_refuses_a_signed_session():
-    machine = device()
-    assert machine.receive(announcement(params=SIGNED)) is LocalWork.MEASURE_LOSS
-    with pytest.raises(PeerError, match="the device has no identity") as refused:
-        machine.supply_loss(1.0, 5)
-    assert refused.value.reason is Refusal.POLICY
-    assert machine.state is RoundState.FAILED
 
 
 def test_a_device_that_insists_on_signatures_refuses_a_session_without():
@@ -484,7 +484,7 @@ def announced_twice(first, second):
     enrolment = Enrolment(SeededRandomness(bytes(32)))
     config = second.pop("config", first)
     params, ledger = make_params(config, **second), enrolment.ledger(3)
-    machine = RoundClient(3, POLICY, credentials=enrolment.credentials(3), ledger=ledger)
+    machine = RoundClient(3, POLICY, enrolment.credentials(3), ledger=ledger)
     assert machine.receive(announcement(config, params=params)) is LocalWork.MEASURE_LOSS
     assert ledger.admit([make_params(first).context])
     return machine

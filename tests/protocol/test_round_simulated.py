@@ -1,11 +1,12 @@
 """What a simulation computes once changes no byte of a round, and nothing that comes of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import lenient
 import numpy as np
 import pytest
+from parties import sealed_once
 from round_parties import MODEL, play_single
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
@@ -13,12 +14,11 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish
+from deltafl.secagg import Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish, keys, links
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.masked import MaskedRounds
-from deltafl.sim.cohort.shared import SharedAgreements
 
 POLICY = RoundPolicy(
     **lenient.ROUNDS,
@@ -79,16 +79,27 @@ def play(sessions, vanishing, config=CONFIG, **changes):
     return messages.all, outcome.search, outcome.update.tobytes(), outcome.drops
 
 
+@pytest.fixture(autouse=True)
+def sealing_nothing_twice(monkeypatch):
+    """Boxes are the same for the same contents, so that rounds can be compared."""
+    monkeypatch.setattr(keys, "seal", sealed_once)
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_simulated_round_is_the_plain_one_to_the_byte(late):
     sessions = SESSIONS
     gone = {2: Vanish(Step(Stage.SHARE), late), 5: Vanish(Step(Stage.MASK, 12), late)}
-    assert play(sessions, gone) == play(sessions, gone, primitives=lambda: PLAIN)
+    assert play(sessions, gone) == play(
+        sessions, gone, primitives=lambda: replace(PLAIN, seal=sealed_once)
+    )
 
 
-def test_another_agreement_would_be_seen(monkeypatch):
+def test_other_links_would_be_seen(monkeypatch):
     plain = play(SESSIONS, {})
-    monkeypatch.setattr(SharedAgreements, "agree", lambda *_: bytes(31) + b"1")
+    honest = links.link
+    monkeypatch.setattr(
+        links, "link", lambda session_id, low, _, slots: honest(session_id, low, low, slots)
+    )
     changed = play(SESSIONS, {})
     assert changed[0] != plain[0]
     assert changed[1:] == plain[1:]  # masks cancel all the same

@@ -34,34 +34,20 @@ FAST = settings(deadline=None)
 CONFIG = make_config()
 UPDATE = np.zeros(CONFIG.update_length, dtype=np.float32)
 
-# Every place in a round, by how far the device has come, and by whether the session is signed.
-POINTS: Mapping[bool, Mapping[Point, RoundState]] = {
-    False: {
-        Point(0): RoundState.IDLE,
-        Point(1, task_done=False): RoundState.MEASURING,
-        Point(1): RoundState.SEARCHING,  # keys advertised
-        Point(2): RoundState.SEARCHING,  # shares sent
-        Point(3): RoundState.SEARCHING,  # shares received
-        Point(4): RoundState.SEARCHING,  # query answered
-        Point(5): RoundState.SEARCHING,  # unmasked
-        Point(6, task_done=False): RoundState.TRAINING,
-        Point(6): RoundState.UPDATED,
-        Point(7): RoundState.UPDATED,  # unmasked
-    },
-    True: {
-        Point(0): RoundState.IDLE,
-        Point(1, task_done=False): RoundState.MEASURING,
-        Point(1): RoundState.SEARCHING,  # keys advertised
-        Point(2): RoundState.SEARCHING,  # shares sent
-        Point(3): RoundState.SEARCHING,  # shares received
-        Point(4): RoundState.SEARCHING,  # query answered
-        Point(5): RoundState.SEARCHING,  # survivors confirmed
-        Point(6): RoundState.SEARCHING,  # unmasked
-        Point(7, task_done=False): RoundState.TRAINING,
-        Point(7): RoundState.UPDATED,
-        Point(8): RoundState.UPDATED,  # survivors confirmed
-        Point(9): RoundState.UPDATED,  # unmasked
-    },
+# Every place in a round, by how far the device has come.
+POINTS: Mapping[Point, RoundState] = {
+    Point(0): RoundState.IDLE,
+    Point(1, task_done=False): RoundState.MEASURING,
+    Point(1): RoundState.SEARCHING,  # key advertised
+    Point(2): RoundState.SEARCHING,  # boxes sent
+    Point(3): RoundState.SEARCHING,  # links derived
+    Point(4): RoundState.SEARCHING,  # query answered
+    Point(5): RoundState.SEARCHING,  # survivors confirmed
+    Point(6): RoundState.SEARCHING,  # unmasked
+    Point(7, task_done=False): RoundState.TRAINING,
+    Point(7): RoundState.UPDATED,
+    Point(8): RoundState.UPDATED,  # survivors confirmed
+    Point(9): RoundState.UPDATED,  # unmasked
 }
 PLACES = list(POINTS)
 MESSAGES = (Announce, Relay, Query, Threshold)
@@ -248,13 +234,13 @@ NOT_ENCODABLE = [
     (1, "weight=-1", lambda machine: machine.supply_loss(1.0, -1)),
     (1, "weight=nan", lambda machine: machine.supply_loss(1.0, np.nan)),
     (1, "weight=2.0", lambda machine: machine.supply_loss(1.0, 2.0)),
-    (6, "'update': shape", lambda machine: machine.supply_update(UPDATE[:-1])),
-    (6, "'update': shape", lambda machine: machine.supply_update(UPDATE[None])),
-    (6, "of float64 is not", lambda machine: machine.supply_update(UPDATE.astype(float))),
-    (6, "of complex64 is not", lambda machine: machine.supply_update(UPDATE * np.complex64(1))),
-    (6, "of None is not", lambda machine: machine.supply_update(UPDATE.tolist())),
-    (6, "'update'", lambda machine: machine.supply_update(with_element(np.nan)[None])),
-    (6, "'update'", lambda machine: machine.supply_update(with_element(np.nan)[1])),
+    (7, "'update': shape", lambda machine: machine.supply_update(UPDATE[:-1])),
+    (7, "'update': shape", lambda machine: machine.supply_update(UPDATE[None])),
+    (7, "of float64 is not", lambda machine: machine.supply_update(UPDATE.astype(float))),
+    (7, "of complex64 is not", lambda machine: machine.supply_update(UPDATE * np.complex64(1))),
+    (7, "of None is not", lambda machine: machine.supply_update(UPDATE.tolist())),
+    (7, "'update'", lambda machine: machine.supply_update(with_element(np.nan)[None])),
+    (7, "'update'", lambda machine: machine.supply_update(with_element(np.nan)[1])),
 ]
 
 
@@ -266,7 +252,7 @@ def test_what_cannot_be_encoded_is_refused_by_name_and_changes_nothing(num_taken
         parties.bring(point)
     with pytest.raises(EncodingError, match=named):
         supply(spoiled.machine)
-    assert spoiled.machine.state is POINTS[False][point]
+    assert spoiled.machine.state is POINTS[point]
     assert finished(spoiled, point) == finished(without, point)
 
 

@@ -100,7 +100,7 @@ def session(kind, path, when):
             ledger=Killed(ledger, when),
         )
         try:
-            for client, data in parties.advance(ClientState.READY).items():
+            for client, data in parties.advance(ClientState.LINKED).items():
                 parties.clients[client].receive(data)
             print("answered" if parties.contribute(device) else "said nothing")
         except PeerError as refused:

@@ -3,15 +3,15 @@
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 import pytest
-from parties import BINDING, STEPS, Parties, make_ids, make_params, plain_sum
+from parties import BINDING, STEPS, Parties, make_ids, make_params, plain_sum, sealed_once
 
-from deltafl.secagg import Stage, Step, keys, shamir, signing
+from deltafl.secagg import Stage, Step, keys, links, shamir, signing
 from deltafl.secagg.identity import identity
-from deltafl.secagg.masks import Link
-from deltafl.secagg.messages import Credential, Message, ShareReceipt
+from deltafl.secagg.messages import Credential, Message
 from deltafl.secagg.states import COLLECTED_AT, ServerState
 
 COLLECTING = [
@@ -117,7 +117,6 @@ def lie_about(positions=None, *, error=1):
     def change(parties, client, message):
         shares = message.shares.copy()
         wrong = np.isin(message.positions, list(positions or message.positions))
-        # Limb 3: the lowest bits of a secret key do not matter, X25519 clears them.
         shares[wrong, 3] = (shares[wrong, 3].astype(np.uint64) + error) % shamir.PRIME
         return replace(message, shares=shares)
 
@@ -135,55 +134,81 @@ def seal_junk(parties, client, message, recipients=None):
 
 
 def reseal(parties, client, message, content):
-    """Boxes with another content: `content(recipient, limbs)`, limbs of uint32."""
-    machine = parties.clients[client]
+    """Boxes with another content: `content(recipient, half, limbs)`, limbs of uint32."""
+    cohort = parties.clients[client]._phase.cohort
     boxes = {}
     for recipient, box in message.boxes.items():
-        plaintext = _opened(parties, machine, recipient, box)
-        limbs = np.frombuffer(plaintext, dtype="<u4").astype(np.uint32)
-        told = content(recipient, limbs).astype("<u4").tobytes()
-        channel = machine._cohort.neighbours[recipient].channel
-        boxes[recipient] = channel.seal(told, parties.randomness[client])
+        info = links.info(cohort.session_id, cohort.end(cohort.position), cohort.end(recipient))
+        theirs = keys.recipient(parties.randomness[parties.roster[recipient]].given[0])
+        plain = theirs.open(box, info)
+        half, shares = plain[: links.HALF_SIZE], plain[links.HALF_SIZE :]
+        told = content(recipient, half, np.frombuffer(shares, dtype="<u4").astype(np.uint32))
+        boxes[recipient] = sealed_once(told, theirs.public, info)
     return replace(message, boxes=boxes)
 
 
-def _opened(parties, sender, recipient, box):
-    """What a device's own box for a neighbour holds."""
-    roster = sender._cohort
-    theirs, own = parties.clients[int(roster.ids[recipient])]._sealing, sender._sealing
-    link = Link.between(theirs, roster.position, own.public, roster.session_id)
-    ends = recipient, roster.position
-    return keys.SealedChannel(link.secret, theirs.public, own.public, *ends).open(box)
-
-
 def deal_wrong_shares(victims, *, error=1):
-    """Deal some neighbours shares of another polynomial; the boxes are in order."""
+    """Deal some neighbours shares of another polynomial; the boxes open, and have the half."""
 
-    def content(recipient, limbs):
+    def content(recipient, half, limbs):
         if recipient in victims:
             limbs = limbs.reshape(-1, shamir.NUM_LIMBS)
             limbs[:, 3] = (limbs[:, 3].astype(np.uint64) + error) % shamir.PRIME
-        return limbs.reshape(-1)
+        return half + limbs.reshape(-1).astype("<u4").tobytes()
 
-    return lambda parties, client, message: reseal(parties, client, message, content)
+    return relink(content)
 
 
 def deal_outside_the_field(victims):
     """Boxes that open, and hold limbs that are no field elements."""
 
-    def content(recipient, limbs):
-        return np.full_like(limbs, shamir.PRIME) if recipient in victims else limbs
+    def content(recipient, half, limbs):
+        told = np.full_like(limbs, shamir.PRIME) if recipient in victims else limbs
+        return half + told.astype("<u4").tobytes()
 
-    return lambda parties, client, message: reseal(parties, client, message, content)
+    return relink(content)
+
+
+def relink(content):
+    """Send boxes of another content, and take them for one's own: the links are as they are."""
+
+    def change(parties, client, message):
+        told = reseal(parties, client, message, content)
+        machine = parties.clients[client]
+        sent = {
+            peer: end._replace(box=sha256(told.boxes[peer]).digest())
+            for peer, end in machine._phase.dealt.sent.items()
+        }
+        machine._phase = replace(machine._phase, dealt=replace(machine._phase.dealt, sent=sent))
+        return told
+
+    return change
 
 
 def commit_falsely(parties, client, message):
     return replace(message, commitments=tuple(bytes(32) for _ in message.commitments))
 
 
-def refuse(positions):
-    """A receipt that finds fault with some senders."""
-    return lambda *_: ShareReceipt(tuple(sorted(positions)))
+def unread(positions):
+    """A receipt without some neighbours, as if their boxes could not be read."""
+
+    def change(parties, client, message):
+        left = {p: bytes(row) for p, row in message.links.items() if p not in positions}
+        return replace(message, links=left)
+
+    return change
+
+
+def say_of_links(place, positions=None):
+    """A receipt, one byte of which is changed for some neighbours (None: for all)."""
+
+    def change(parties, client, message):
+        told = {p: bytearray(row) for p, row in message.links.items()}
+        for p in told if positions is None else positions:
+            told[p][place] ^= 1
+        return replace(message, links={p: bytes(row) for p, row in told.items()})
+
+    return change
 
 
 def sign_badly(parties, client, message):
@@ -196,7 +221,5 @@ def sign_badly(parties, client, message):
 def be_somebody_else(parties, client, message):
     """Keys that are signed in order, by an identity which the directory does not know."""
     stranger = identity(b"stranger".ljust(32, b"\0"))
-    statement = signing.advertisement(
-        parties.params, client, message.sealing_key, message.mask_keys
-    )
+    statement = signing.advertisement(parties.params, client, message.key)
     return replace(message, credential=Credential(stranger.public, stranger.sign(statement)))

@@ -1,13 +1,13 @@
 """A session driven by hand: a server and its devices, and every message in the test's hands."""
 
 import gc
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from types import FunctionType, ModuleType
+from functools import lru_cache
+from types import FunctionType, MethodType, ModuleType
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
 
 from deltafl.secagg import (
     Client,
@@ -17,13 +17,15 @@ from deltafl.secagg import (
     SessionParams,
     SlotSpec,
     SlotSum,
+    keys,
     ring,
     signing,
     wire,
 )
-from deltafl.secagg.keys import key_pair
+from deltafl.secagg.links import Link
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import AdvertiseKeys, Credential, Message
+from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.states import ClientState, ServerState
 
@@ -50,15 +52,6 @@ _SET_UP = (ServerState.ADVERTISE, ServerState.SHARE, ServerState.RECEIPT, Server
 
 STEPS = (*_SET_UP, *_SLOT, *_SLOT[:-1], ServerState.DONE)
 """The server's state at each step of `Parties.steps`, in a session of two tolerant slots."""
-
-_REACHED_AT = {
-    ClientState.IDLE: 0,
-    ClientState.ADVERTISED: 1,
-    ClientState.SHARED: 2,
-    ClientState.READY: 3,
-    ClientState.MASKED: 5,
-    ClientState.CONFIRMED: 6,
-}
 
 
 def make_params(
@@ -124,15 +117,36 @@ def plain_sum(params, slot, inputs, contributors):
 
 
 class LoggedRandomness:
-    """Seeded randomness that remembers every secret that it gave."""
+    """Seeded randomness that remembers every secret that it gave.
+
+    Attributes:
+        given: What it gave.
+        link_keys: What its device derived from its links.
+    """
 
     def __init__(self, seed: bytes) -> None:
         self.given: list[bytes] = []
+        self.link_keys: list[bytes] = []
         self._source = SeededRandomness(seed)
 
     def __call__(self, size: int) -> bytes:
         self.given.append(self._source(size))
         return self.given[-1]
+
+    def apply(self, function, /, *arguments, **named):
+        """`primitives.apply`, which remembers the keys of links."""
+        result = function(*arguments, **named)
+        if isinstance(result, Link):
+            self.link_keys += result.keys
+        return result
+
+
+_sealed = lru_cache(maxsize=1 << 12)(keys.seal)
+
+
+def sealed_once(content: bytes, public: bytes, info: bytes) -> bytes:
+    """`keys.seal`, which gives the same box for the same content: what is repeated is the same."""
+    return _sealed(content, public, info)
 
 
 class Parties:
@@ -158,7 +172,8 @@ class Parties:
                 policy,
                 self.enrolment.credentials(client),
                 self.randomness[client],
-                ledger=self.enrolment.ledger(client),
+                Primitives(seal=sealed_once, apply=self.randomness[client].apply),
+                self.enrolment.ledger(client),
             )
             for client in self.ids
         }
@@ -214,19 +229,16 @@ class Parties:
     def advance(self, state: ClientState) -> Mapping[int, bytes]:
         """From the start until all devices are in `state`; returns what they are to get next.
 
-        READY devices are to get the opening of the first slot; LISTED ones too, which is whole and
-        for which they have signed who takes part.
+        LINKED devices are to get the opening of the first slot, READY ones that of the second.
         """
-        if state is ClientState.LISTED:
-            return self.exchange(self.advance(ClientState.READY))
         if state is ClientState.OPENED:
-            for client, data in self.advance(ClientState.READY).items():
+            for client, data in self.advance(ClientState.LINKED).items():
                 self.clients[client].receive(data)
             return {}
-        if state is ClientState.READY:
-            next(itertools.islice(self.steps(), _REACHED_AT[state], None))
-            return self.server.open_slot(0, BINDING)
-        return next(itertools.islice(self.steps(), _REACHED_AT[state], None))
+        for pending in self.steps():
+            if all(machine.state is state for machine in self.clients.values()):
+                return pending or self.server.open_slot(self.server._slot + 1, BINDING)
+        raise AssertionError(state)
 
     def finish_slot(self, requests):
         """Unmask the slot: what follows the masked inputs. Nothing does in a whole slot."""
@@ -247,30 +259,22 @@ class Parties:
         chosen = set(clients)
         return np.array([client in chosen for client in self.roster])
 
-    def advertisement(self, client, sealing_key, mask_keys, *, by=None) -> AdvertiseKeys:
-        """Keys under a device's id; with its signature, or `by` another's."""
+    def advertisement(self, client, key, *, by=None) -> AdvertiseKeys:
+        """A key under a device's id; with its signature, or `by` another's."""
         identity = self.enrolment.credentials(client if by is None else by).identity
-        statement = signing.advertisement(self.params, client, sealing_key, mask_keys)
-        credential = Credential(identity.public, identity.sign(statement))
-        return AdvertiseKeys(sealing_key, mask_keys, credential)
+        statement = signing.advertisement(self.params, client, key)
+        return AdvertiseKeys(key, Credential(identity.public, identity.sign(statement)))
 
-    def sealing_key(self, client) -> bytes:
+    def key(self, client) -> bytes:
         """What a device advertised: the public key of the first secret that it drew."""
-        return key_pair(self.randomness[client].given[0]).public
+        return keys.recipient(self.randomness[client].given[0]).public
 
     def sign_survivors(
-        self, client, survivors, *, slot=0, roster=None, binding=BINDING, sealing_key=None
+        self, client, survivors, *, slot=0, roster=None, binding=BINDING, key=None
     ) -> bytes:
         """A device's signature of the survivors of a slot, over the whole roster or another."""
         context = SlotContext.of(self.params, self.session_id(roster), slot, binding)
-        sealing_key = self.sealing_key(client) if sealing_key is None else sealing_key
-        statement = signing.survivors(context, survivors, sealing_key)
-        return self.enrolment.credentials(client).identity.sign(statement)
-
-    def sign_members(self, client, members, *, slot=0, roster=None, sealing_key=None) -> bytes:
-        """A device's signature of the members of a whole slot, on whom nobody agreed before."""
-        sealing_key = self.sealing_key(client) if sealing_key is None else sealing_key
-        statement = signing.members(self.session_id(roster), slot, members, sealing_key)
+        statement = signing.survivors(context, survivors, self.key(client) if key is None else key)
         return self.enrolment.credentials(client).identity.sign(statement)
 
     def session_id(self, roster=None) -> bytes:
@@ -286,21 +290,23 @@ class Parties:
 
 
 def reachable_secrets(client: Client, randomness: LoggedRandomness) -> set[str]:
-    """Which secrets can be reached from a device: names of those it drew, and of key objects."""
+    """Which secrets can be reached from a device: what it drew or derived, and its objects."""
     drawn = {data for data in randomness.given if len(data) == 32}
+    names = {"bytes drawn": drawn, "link keys": set(randomness.link_keys)}
     seen: set[int] = set()
     found: set[str] = set()
     stack: list[object] = [client]
     while stack:
         thing = stack.pop()
-        if id(thing) in seen or isinstance(thing, type | ModuleType | FunctionType):
+        if id(thing) in seen or isinstance(thing, type | ModuleType | FunctionType | MethodType):
             continue
         if thing is randomness:
             continue
         seen.add(id(thing))
-        if isinstance(thing, bytes) and thing in drawn:
-            found.add("bytes drawn")
-        if isinstance(thing, X25519PrivateKey):
+        found |= {
+            name for name, secrets in names.items() if type(thing) is bytes and thing in secrets
+        }
+        if isinstance(thing, MLKEM768X25519PrivateKey):
             found.add("private key")
         if isinstance(thing, np.ndarray) and thing.dtype == np.uint32 and thing.ndim >= 3:
             found.add("shares")

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from parties import BINDING, POLICY, Parties, make_ids, make_params, reachable_secrets
 from refusing import IDS, OTHERS, VICTIM, lie, refuse
 
-from deltafl.secagg import Client, DevicePolicy, PeerError, Refusal, keys, shamir, wire
+from deltafl.secagg import Client, DevicePolicy, PeerError, Refusal, keys, links, shamir, wire
 from deltafl.secagg.messages import (
     ConsistencyCheck,
     OpenSlot,
     SessionOpen,
     ShareDelivery,
-    ShareReceipt,
     UnmaskRequest,
 )
 from deltafl.secagg.states import ClientState
@@ -26,16 +25,50 @@ SPARSE = make_params(9, degree=4, threshold=3)
 
 def test_a_device_in_session_holds_secrets_and_an_honest_one_sheds_those_it_used():
     # The control of every "holds no secrets" below.
+    held = {
+        ClientState.IDLE: set(),
+        ClientState.ADVERTISED: {"private key"},
+        ClientState.SHARED: {"private key", "bytes drawn", "shares"},
+        ClientState.LINKED: {"link keys", "bytes drawn", "shares"},
+    }
+    for state, expected in held.items():
+        parties = Parties(PARAMS)
+        parties.advance(state)
+        machine, randomness = parties.clients[VICTIM], parties.randomness[VICTIM]
+        assert reachable_secrets(machine, randomness) == expected
+
+
+def used(parties, slot):
+    """Whether a device still has: its links' keys of a slot, and its seed and shares of it."""
+    secrets = parties.clients[VICTIM]._phase.secrets
+    keys = parties.randomness[VICTIM].link_keys[slot :: len(PARAMS.slots)]
+    assert len(keys) == len(OTHERS)
+    kept = [key for of in secrets.pairs.values() for key in of.values()]
+    return [key in kept for key in keys], slot in secrets.seeds, slot in secrets.shares
+
+
+def test_what_a_slot_needs_is_erased_once_it_is_used():
+    """Keys and the seed with the vector, the shares with the answer to their request."""
+    everything, nothing = [True] * 5, [False] * 5
+    steps = [
+        (ClientState.OPENED, (everything, True, True)),
+        (ClientState.MASKED, (nothing, False, True)),
+        (ClientState.CONFIRMED, (nothing, False, True)),
+        (ClientState.READY, (nothing, False, False)),
+    ]
+    for state, expected in steps:
+        parties = Parties(PARAMS)
+        parties.advance(state)
+        assert used(parties, 0) == expected
+        assert used(parties, 1) == (everything, True, True)
+
+
+def test_what_a_skipped_slot_would_have_needed_is_erased_with_it():
     parties = Parties(PARAMS)
-    machine, randomness = parties.clients[VICTIM], parties.randomness[VICTIM]
-    assert reachable_secrets(machine, randomness) == set()
     parties.exchange(parties.advance(ClientState.SHARED))
-    mask_secret, seed = randomness.given[1], randomness.given[3]
-    assert reachable_secrets(machine, randomness) == {"bytes drawn", "private key", "shares"}
-    assert {mask_secret, seed} <= {*machine._seeds, *(p.secret for p in machine._mask_keys)}
-    parties.deliver(parties.server.open_slot(0, BINDING))
-    assert machine._seeds[0] is None
-    assert machine._mask_keys[0] is None
+    parties.clients[VICTIM].receive(parties.server.open_slot(1, BINDING)[VICTIM])
+    assert used(parties, 0) == ([False] * 5, False, False)
+    assert used(parties, 1) == ([True] * 5, True, True)
 
 
 # The opening message.
@@ -165,7 +198,7 @@ def test_parameters_under_a_wrong_tag():
     [
         ClientState.ADVERTISED,
         ClientState.SHARED,
-        ClientState.READY,
+        ClientState.LINKED,
         ClientState.OPENED,
         ClientState.MASKED,
         ClientState.CONFIRMED,
@@ -173,7 +206,7 @@ def test_parameters_under_a_wrong_tag():
 )
 @pytest.mark.parametrize("data", [b"", b"\x93\x01\x02", b"\xff" * 100, bytes(2 << 20)])
 def test_malformed_messages_later(state, data):
-    parties = Parties(PARAMS if state is ClientState.CONFIRMED else PARAMS)
+    parties = Parties(PARAMS)
     parties.advance(state)
     refuse(parties, data, Refusal.MALFORMED)
 
@@ -240,25 +273,25 @@ def test_missing_neighbour():
     refuse(*at_roster(change), Refusal.MISSING_NEIGHBOUR)
 
 
-def test_other_ids_in_the_roster_cannot_be_seen_by_one_device():
-    # Its masks are bound to the roster: see the tests of binding.
+def test_other_ids_far_away_cannot_be_seen_by_one_device():
+    # Its boxes and masks are bound to the roster: see the tests of sessions.
+    victim = make_ids(9)[0]
+
     def change(parties, message):
-        roster = [*message.roster.tolist()[:-1], 1000]
-        assert VICTIM in roster
-        return replace(message, roster=np.array(roster, dtype=np.uint32))
+        own = parties.position(victim)
+        far = next(p for p in range(9) if p != own and p not in message.keys)
+        roster = message.roster.copy()
+        roster[far] += 1
+        return replace(message, roster=roster)
 
-    parties, data = at_roster(change)
-    parties.clients[VICTIM].receive(data)
-    assert parties.clients[VICTIM].state is ClientState.SHARED
+    parties, data = at_roster(change, params=SPARSE, victim=victim)
+    parties.clients[victim].receive(data)
+    assert parties.clients[victim].state is ClientState.SHARED
 
 
-def key_lie(parties, message, field, key):
+def key_lie(parties, message, key):
     position = parties.position(OTHERS[0])
-    advertised = message.keys[position]
-    if field == "sealing":
-        advertised = replace(advertised, sealing_key=key)
-    else:
-        advertised = replace(advertised, mask_keys=(advertised.mask_keys[0], key))
+    advertised = replace(message.keys[position], key=key)
     return replace(message, keys={**message.keys, position: advertised})
 
 
@@ -274,51 +307,31 @@ LOW_ORDER = {
 }
 
 
-@pytest.mark.parametrize("field", ["sealing", "mask"])
 @pytest.mark.parametrize("name", LOW_ORDER)
-def test_low_order_key(field, name):
-    key = LOW_ORDER[name].to_bytes(32, "little")
-    refuse(*at_roster(lambda p, m: key_lie(p, m, field, key)), Refusal.BAD_KEY)
-
-
-@pytest.mark.parametrize("field", ["sealing", "mask"])
-@pytest.mark.parametrize("drawn", [0, 1, 2])
-def test_its_own_key_under_another_name(field, drawn):
-    def change(parties, message):
-        own = keys.key_pair(parties.randomness[VICTIM].given[drawn]).public
-        return key_lie(parties, message, field, own)
-
-    refuse(*at_roster(change), Refusal.BAD_KEY)
-
-
-@pytest.mark.parametrize("field", ["sealing", "mask"])
-@pytest.mark.parametrize("drawn", [0, 1, 2])
-@pytest.mark.parametrize("whose", [0, 1])
-def test_a_peers_key_under_a_second_name(field, drawn, whose):
-    # Added for one and subtracted for the other, such a key's mask would cancel.
-    def change(parties, message):
-        key = keys.key_pair(parties.randomness[OTHERS[whose]].given[drawn]).public
-        return key_lie(parties, message, field, key)
-
-    parties, data = at_roster(change)
-    same_place = whose == 0 and drawn == (0 if field == "sealing" else 2)
-    if same_place:
-        parties.clients[VICTIM].receive(data)
-        assert parties.clients[VICTIM].state is ClientState.SHARED
-    else:
-        refuse(parties, data, Refusal.BAD_KEY)
-
-
-@pytest.mark.parametrize("field", ["sealing", "mask"])
-def test_a_peers_key_in_another_encoding(field):
-    """The same key to X25519, which ignores the highest bit."""
+def test_a_key_of_low_order(name):
+    point = LOW_ORDER[name].to_bytes(32, "little")
 
     def change(parties, message):
-        key = bytearray(keys.key_pair(parties.randomness[OTHERS[1]].given[1]).public)
-        key[-1] |= 0x80
-        return key_lie(parties, message, field, bytes(key))
+        return key_lie(parties, message, parties.key(OTHERS[0])[:-32] + point)
 
-    refuse(*at_roster(change), Refusal.BAD_KEY)
+    refuse(*at_roster(change), Refusal.BAD_KEY, match="not an X-Wing key")
+
+
+def test_a_key_whose_coefficients_are_not_reduced():
+    def change(parties, message):
+        return key_lie(parties, message, b"\xff" * 3 + parties.key(OTHERS[0])[3:])
+
+    refuse(*at_roster(change), Refusal.BAD_KEY, match="not an X-Wing key")
+
+
+@pytest.mark.parametrize("whose", [VICTIM, OTHERS[1]])
+def test_a_key_under_a_second_name(whose):
+    """Its own, or a peer's."""
+
+    def change(parties, message):
+        return key_lie(parties, message, parties.key(whose))
+
+    refuse(*at_roster(change), Refusal.BAD_KEY, match="a key named twice")
 
 
 # The delivery of shares.
@@ -379,11 +392,7 @@ def delivery(parties, data, members):
 
 
 def opening(parties, data, members):
-    return OpenSlot(0, members)
-
-
-def request(parties, data, members):
-    return UnmaskRequest(0, members)
+    return replace(parties.decode(data), members=members)
 
 
 def check(parties, data, members):
@@ -392,8 +401,7 @@ def check(parties, data, members):
 
 STATES = {
     delivery: ClientState.SHARED,
-    opening: ClientState.READY,
-    request: ClientState.MASKED,
+    opening: ClientState.LINKED,
     check: ClientState.MASKED,
 }
 """Messages that carry a set of devices, and the state in which a device takes them."""
@@ -416,7 +424,7 @@ def without_neighbours(make, num_gone):
     victim = parties.ids[4]
     pending = parties.advance(STATES[make])
     members = np.ones(9, dtype=np.bool_)
-    members[sorted(parties.clients[victim]._cohort.neighbours)[:num_gone]] = False
+    members[sorted(parties.clients[victim]._phase.cohort.neighbours)[:num_gone]] = False
     assert members.sum() >= SPARSE.min_cohort
     return parties, victim, parties.encode(make(parties, pending[victim], members))
 
@@ -464,63 +472,27 @@ def test_cohort_that_grows_at_the_opening():
     refuse(parties, data, Refusal.COHORT_GREW)
 
 
-def test_cohort_that_grows_at_the_unmasking():
-    parties = Parties(PARAMS)
-    parties.deliver(parties.advance(ClientState.SHARED))
-    few, others = parties.members(IDS[:4]), parties.members(IDS[1:5])
-    parties.answer(VICTIM, parties.encode(OpenSlot(0, few)))
-    refuse(parties, parties.encode(UnmaskRequest(0, others)), Refusal.COHORT_GREW)
-
-
-def test_cohort_that_grows_between_slots():
-    parties = Parties(PARAMS)
-    parties.advance(ClientState.MASKED)
-    machine = parties.clients[VICTIM]
-    assert machine.receive(parties.encode(UnmaskRequest(0, parties.members(IDS[:5]))))
-    data = parties.encode(OpenSlot(1, parties.members(IDS)))
-    refuse(parties, data, Refusal.COHORT_GREW)
-
-
-def test_both_share_kinds():
-    # First everybody survived, then one did not: the key of one whose seed was given away.
-    parties = Parties(PARAMS)
-    pending = parties.advance(ClientState.MASKED)
-    machine = parties.clients[VICTIM]
-    revealed = parties.decode(machine.receive(pending[VICTIM]))
-    assert revealed.kinds.tolist() == [0] * 6
-    second = parties.encode(UnmaskRequest(0, parties.members(IDS[:5])))
-    refuse(parties, second, Refusal.BOTH_SHARE_KINDS)
-
-
-def test_one_share_kind_for_each_peer():
-    parties = Parties(PARAMS)
-    parties.advance(ClientState.MASKED)
-    survivors = parties.members(IDS[:4])
-    reply = parties.clients[VICTIM].receive(parties.encode(UnmaskRequest(0, survivors)))
-    revealed = parties.decode(reply)
-    assert revealed.positions.tolist() == list(range(6))
-    assert revealed.kinds.tolist() == [0 if survived else 1 for survived in survivors]
-
-
 def test_shares_of_its_neighbours_alone_on_a_sparse_graph():
     parties = Parties(SPARSE)
-    parties.advance(ClientState.MASKED)
+    pending = parties.advance(ClientState.CONFIRMED)
     victim = parties.ids[4]
-    near = sorted(parties.clients[victim]._cohort.neighbours)
-    survivors = np.ones(9, dtype=np.bool_)
-    reply = parties.clients[victim].receive(parties.encode(UnmaskRequest(0, survivors)))
+    near = sorted(parties.clients[victim]._phase.cohort.neighbours)
+    reply = parties.clients[victim].receive(pending[victim])
     assert parties.decode(reply).positions.tolist() == near
     assert parties.position(victim) not in near
 
 
 def test_no_share_of_those_who_were_not_in_the_slot():
     parties = Parties(PARAMS)
-    parties.deliver(parties.advance(ClientState.SHARED))
-    members = parties.members(IDS[:5])
-    parties.answer(VICTIM, parties.encode(OpenSlot(0, members)))
-    reply = parties.clients[VICTIM].receive(parties.encode(UnmaskRequest(0, members)))
-    revealed = parties.decode(reply)
-    assert revealed.positions.tolist() == np.flatnonzero(members).tolist()
+    pending = parties.advance(ClientState.LINKED)
+    chosen = IDS[:5]
+    members = parties.members(chosen)
+    machine = parties.clients[VICTIM]
+    parties.answer(VICTIM, parties.encode(opening(parties, pending[VICTIM], members)))
+    machine.receive(parties.encode(ConsistencyCheck(0, members)))
+    signatures = {parties.position(c): parties.sign_survivors(c, members) for c in chosen}
+    reply = machine.receive(parties.encode(UnmaskRequest(0, members, signatures)))
+    assert parties.decode(reply).positions.tolist() == np.flatnonzero(members).tolist()
 
 
 @pytest.mark.parametrize("reused", [0, 1])
@@ -543,10 +515,10 @@ def test_slot_reopened_while_it_is_open(state):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (ClientState.MASKED, lambda p: UnmaskRequest(1, p.members(IDS))),  # not the open slot
+        (ClientState.MASKED, lambda p: UnmaskRequest(0, p.members(IDS), {})),  # before it is signed
         (ClientState.OPENED, lambda p: OpenSlot(1, p.members(IDS))),  # before it is masked
-        (ClientState.OPENED, lambda p: UnmaskRequest(0, p.members(IDS))),  # before it is masked
-        (ClientState.READY, lambda p: UnmaskRequest(0, p.members(IDS))),  # before it is open
+        (ClientState.OPENED, lambda p: UnmaskRequest(0, p.members(IDS), {})),  # before it is masked
+        (ClientState.LINKED, lambda p: UnmaskRequest(0, p.members(IDS), {})),  # before it is open
     ],
 )
 def test_out_of_order(state, message):
@@ -555,11 +527,10 @@ def test_out_of_order(state, message):
     refuse(parties, parties.encode(message(parties)), Refusal.OUT_OF_ORDER)
 
 
-@pytest.mark.parametrize("params", [PARAMS, PARAMS])
 @pytest.mark.parametrize("fewer", [False, True])
-def test_a_tolerant_slot_is_not_given_up_for_the_next(params, fewer):
+def test_a_tolerant_slot_is_not_given_up_for_the_next(fewer):
     """It is unmasked, or the session is over: then nothing is ever said about it again."""
-    parties = Parties(params)
+    parties = Parties(PARAMS)
     parties.advance(ClientState.MASKED)
     left = parties.members([VICTIM, *OTHERS[:4]] if fewer else IDS)
     refuse(parties, parties.encode(OpenSlot(1, left)), Refusal.OUT_OF_ORDER)
@@ -577,11 +548,12 @@ def test_a_tolerant_slot_is_not_given_up_for_the_next(params, fewer):
 def test_nothing_more_is_said_about_a_whole_slot(late, num_left, reason):
     """Its vector is in, and a second sum over fewer devices would show who is missing from it."""
     parties = Parties(make_params(6, slots=((4, 16, True), (4, 16))))
-    parties.deliver(parties.advance(ClientState.LISTED))
+    parties.deliver(parties.advance(ClientState.LINKED))
     machine = parties.clients[VICTIM]
     assert (machine.state, machine.slot) == (ClientState.READY, 0)
     left = [VICTIM, *OTHERS[: num_left - 1]]
-    refuse(parties, parties.encode(late(0, parties.members(left))), reason)
+    more = ({},) if late is UnmaskRequest else ()
+    refuse(parties, parties.encode(late(0, parties.members(left), *more)), reason)
 
 
 # What is no lie.
@@ -590,7 +562,7 @@ def test_nothing_more_is_said_about_a_whole_slot(late, num_left, reason):
 def test_the_next_slot_may_be_opened_when_a_whole_one_came_to_nothing():
     """The server of a whole slot in which somebody is missing goes on with the next one."""
     parties = Parties(make_params(6, slots=((4, 16, True), (4, 16))))
-    parties.deliver(parties.advance(ClientState.LISTED))
+    parties.deliver(parties.advance(ClientState.LINKED))
     machine = parties.clients[VICTIM]
     left = parties.members([VICTIM, *OTHERS[:4]])
     machine.receive(parties.encode(OpenSlot(1, left)))
@@ -599,8 +571,7 @@ def test_the_next_slot_may_be_opened_when_a_whole_one_came_to_nothing():
 
 @pytest.mark.parametrize("state", [s for s in ClientState if s not in ("idle", "failed")])
 def test_messages_of_other_sessions_are_ignored(state):
-    whole = make_params(6, threshold=3, slots=((4, 16, True),))
-    parties = Parties(whole if state is ClientState.LISTED else PARAMS)
+    parties = Parties(PARAMS)
     parties.advance(state)
     machine = parties.clients[VICTIM]
     heard = 0
@@ -628,13 +599,16 @@ def test_duplicates_are_ignored_and_answered_once():
     assert parties.server.drops == {}
 
 
+HALF = b"h" * 32
+
+
 def limbs_in_box(*, first=0, count=36):
     """The content of a box of two slots, one limb of which is `first`."""
-    return np.array([first] + [1] * (count - 1), dtype="<u4").tobytes()
+    return HALF + np.array([first] + [1] * (count - 1), dtype="<u4").tobytes()
 
 
-NO_SHARES = ("does not open", "zeros", "limb outside the field", "largest limb")
-SHARES = ("honest", "largest limb of the field")
+UNREAD = ("does not open", "zeros", "limb outside the field", "largest limb", "for another key")
+READ = ("honest", "largest limb of the field")
 
 
 def changed_box(name, box, seal):
@@ -647,53 +621,51 @@ def changed_box(name, box, seal):
             return seal(limbs_in_box(first=shamir.PRIME))
         case "largest limb":
             return seal(limbs_in_box(first=2**32 - 1))
+        case "for another key":
+            return seal(limbs_in_box(), keys.recipient(HALF).public)
         case "largest limb of the field":
             return seal(limbs_in_box(first=shamir.PRIME - 1))
         case "honest":
             return box
 
 
-@pytest.mark.parametrize("params", [PARAMS, PARAMS])
-@pytest.mark.parametrize("name", [*NO_SHARES, *SHARES])
-def test_a_box_without_shares_is_named_in_the_receipt_and_costs_only_its_shares(params, name):
+@pytest.mark.parametrize("name", [*UNREAD, *READ])
+def test_a_box_that_cannot_be_read_costs_its_link_only(name):
+    """Its sender is missing from the receipt, and nobody else."""
     sender = OTHERS[0]
 
     def change(parties, message):
         position, own = parties.position(sender), parties.position(VICTIM)
-        channel = parties.clients[sender]._cohort.neighbours[own].channel
+        cohort = parties.clients[sender]._phase.cohort
+        info = links.info(cohort.session_id, cohort.end(position), cohort.end(own))
 
-        def seal(content):
-            return channel.seal(content, parties.randomness[sender])
+        def seal(content, key=None):
+            return keys.seal(content, key or parties.key(VICTIM), info)
 
         box = changed_box(name, message.boxes[position], seal)
         assert len(box) == len(message.boxes[position])
         return replace(message, boxes={**message.boxes, position: box})
 
-    parties, data = at_delivery(change, params=params)
-    refused = (parties.position(sender),) if name in NO_SHARES else ()
-    receipt = parties.decode(parties.clients[VICTIM].receive(data))
-    assert receipt == ShareReceipt(refused)
-    assert parties.clients[VICTIM].state is ClientState.READY
-
-
-def test_all_boxes_without_shares_are_named_in_order():
-    def change(parties, message):
-        junk = dict(list(message.boxes.items())[-3:])
-        return replace(
-            message, boxes={**message.boxes, **{p: bytes(len(b)) for p, b in junk.items()}}
-        )
-
     parties, data = at_delivery(change)
+    unread = {parties.position(sender)} if name in UNREAD else set()
     receipt = parties.decode(parties.clients[VICTIM].receive(data))
-    others = sorted(parties.position(other) for other in OTHERS)
-    assert receipt.refused == tuple(others[-3:])
+    everybody = {parties.position(other) for other in OTHERS}
+    assert set(receipt.links) == everybody - unread
+    assert parties.clients[VICTIM].state is ClientState.LINKED
 
 
-def test_where_no_box_opens_nobody_is_there():
+def test_a_device_that_can_read_no_box_says_so_and_is_alone():
     def change(parties, message):
         return replace(message, boxes={p: bytes(len(b)) for p, b in message.boxes.items()})
 
-    refuse(*at_delivery(change), Refusal.COHORT_TOO_SMALL, match="1 devices are left")
+    parties, data = at_delivery(change)
+    assert parties.decode(parties.clients[VICTIM].receive(data)).links == {}
+    refuse(
+        parties,
+        parties.encode(OpenSlot(0, parties.members(IDS))),
+        Refusal.COHORT_TOO_SMALL,
+        match="1 devices are left",
+    )
 
 
 def test_closing_ends_the_session():
@@ -713,20 +685,22 @@ def test_default_policy_refuses_a_session_of_three():
         machine.receive(wire.encode(SessionOpen(params), params))
 
 
-def test_every_key_and_every_seed_is_drawn_for_itself():
+def test_every_secret_is_drawn_for_itself():
     """Were a seed that of two slots, to unmask the one would unmask half of the other."""
     parties = Parties(PARAMS, ids=IDS)
     parties.advance(ClientState.SHARED)
     drawn = [data for data in parties.randomness[VICTIM].given if len(data) == 32]
-    assert len(drawn) == len(set(drawn)) == 1 + 2 * len(PARAMS.slots)
+    # Its key; a seed and a recovery key for each slot; half of the link with each neighbour.
+    assert len(drawn) == len(set(drawn)) == 1 + 2 * len(PARAMS.slots) + len(OTHERS)
 
 
-def test_secrets_do_not_show_in_representations():
+@pytest.mark.parametrize("state", list(ClientState)[1:-1])
+def test_secrets_do_not_show_in_representations(state):
     parties = Parties(PARAMS)
-    parties.deliver(parties.advance(ClientState.SHARED))
+    parties.advance(state)
     machine, randomness = parties.clients[VICTIM], parties.randomness[VICTIM]
-    shown = repr(
-        [machine._sealing, machine._mask_keys, machine._cohort.neighbours, machine._cohort]
-    )
-    for secret in randomness.given[:3]:
+    shown = repr(machine._phase)
+    secrets = [data for data in randomness.given if len(data) == 32] + randomness.link_keys
+    assert secrets
+    for secret in secrets:
         assert repr(secret) not in shown

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deltafl.secagg import Credentials, Enrolment, UsageError
+from deltafl.secagg import Enrolment, UsageError
 from deltafl.secagg.identity import identity
 from deltafl.secagg.randomness import SeededRandomness
 
@@ -43,14 +43,6 @@ def test_credentials_know_all_devices():
     first.check(3)
     with pytest.raises(UsageError, match="device 4"):
         first.check(4)
-
-
-def test_credentials_where_the_session_is_signed():
-    devices = enrolment()
-    assert devices.credentials(3) is None
-    credentials = devices.credentials(3)
-    assert isinstance(credentials, Credentials)
-    assert credentials is devices.credentials(3)
 
 
 def test_a_device_has_one_ledger_of_its_own():

@@ -1,15 +1,18 @@
+"""X-Wing key pairs and boxes that are sealed to them; HKDF against published vectors."""
+
 import hmac
+from hashlib import shake_256
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vectors import outside
 
-from deltafl.secagg import PeerError, Refusal, keys
-from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg import keys
 
 P = 2**255 - 19
 LOW_ORDER = (
@@ -22,57 +25,8 @@ LOW_ORDER = (
     P,
     P + 1,
 )
-
-
-def encoded(coordinate):
-    return coordinate.to_bytes(32, "little")
-
-
-@pytest.mark.parametrize(
-    ("scalar", "coordinate", "product"),
-    [
-        (
-            "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4",
-            "e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c",
-            "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552",
-        ),
-        (
-            "4b66e9d4d1b4673c5ad22691957d6af5c11b6421e0ea01d42ca4169e7918ba0d",
-            "e5210f12786811d3f4b7959d0538ae2c31dbe7106fc03c3efc4cd549c715a493",
-            "95cbde9476e8907d7aade45cb4b873f88b595a68799fa152e6f8f7647aac7957",
-        ),
-    ],
-)
-def test_products_of_rfc_7748_section_5_2(scalar, coordinate, product):
-    pair = keys.key_pair(bytes.fromhex(scalar))
-    assert pair.agree(bytes.fromhex(coordinate)).hex() == product
-
-
-@pytest.mark.parametrize(
-    ("times", "result"),
-    [
-        (1, "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"),
-        (1000, "684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d99532c51"),
-    ],
-)
-def test_iterated_products_of_rfc_7748_section_5_2(times, result):
-    scalar = coordinate = encoded(9)
-    for _ in range(times):
-        scalar, coordinate = keys.key_pair(scalar).agree(coordinate), scalar
-    assert scalar.hex() == result
-
-
-def test_agreement_of_rfc_7748_section_6_1():
-    alice = keys.key_pair(
-        bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
-    )
-    bob = keys.key_pair(
-        bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
-    )
-    shared = "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
-    assert alice.public.hex() == "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
-    assert bob.public.hex() == "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
-    assert alice.agree(bob.public).hex() == bob.agree(alice.public).hex() == shared
+SECRET = bytes(range(32))
+OWN, OTHER = (keys.recipient(bytes([i]) * 32) for i in (1, 2))
 
 
 @pytest.mark.parametrize(
@@ -137,60 +91,108 @@ def test_whatever_goes_into_a_key_changes_it():
     assert keys.expand(secret, b"") != keys.expand(secret, b"\x01")
 
 
-def test_key_pair_takes_32_bytes_of_the_randomness_and_hides_them():
-    pair = keys.generate(lambda size: bytes([7]) * size)
-    assert pair == keys.key_pair(bytes([7]) * 32)
-    assert pair.secret.hex() not in repr(pair)
-    assert repr(pair.secret) not in repr(pair)
+def test_a_key_pair_takes_32_bytes_of_the_randomness_and_hides_them():
+    asked = []
+    pair = keys.generate(lambda size: asked.append(size) or SECRET[:size])
+    assert asked == [32]
+    assert pair == keys.recipient(SECRET)
+    assert pair != OWN
+    assert len(pair.public) == keys.KEY_SIZE == 1216
+    for secret in (SECRET, *halves(SECRET)):
+        assert secret.hex() not in repr(pair)
+        assert repr(secret) not in repr(pair)
+
+
+def halves(secret):
+    """The secrets of both parts of a key pair, as X-Wing expands them."""
+    expanded = shake_256(secret).digest(96)
+    return expanded[:64], expanded[64:]
+
+
+def test_the_first_published_key_of_x_wing():
+    """The seed and the first bytes of the public key of the draft's first test vector.
+
+    draft-connolly-cfrg-xwing-kem, appendix C.
+    """
+    seed = bytes.fromhex("7f9c2ba4e88f827d616045507605853ed73b8093f6efbc88eb1a6eacfa66ef26")
+    begins = "e2236b35a8c24b39b10aa1323a96a919a2ced88400633a7b07131713fc14b2b5"
+    assert keys.recipient(seed).public.hex().startswith(begins)
+
+
+@given(secret=st.binary(min_size=32, max_size=32))
+@settings(max_examples=10)
+def test_a_key_is_that_of_ml_kem_and_then_that_of_x25519(secret):
+    kem, curve = halves(secret)
+    lattice = MLKEM768PrivateKey.from_seed_bytes(kem).public_key().public_bytes_raw()
+    point = X25519PrivateKey.from_private_bytes(curve).public_key().public_bytes_raw()
+    assert keys.recipient(secret).public == lattice + point
+    assert keys.is_key(lattice + point)
+
+
+@given(content=st.binary(max_size=300), info=st.binary(max_size=80))
+@settings(max_examples=20)
+def test_a_box_opens_to_what_was_sealed(content, info):
+    box = keys.seal(content, OWN.public, info)
+    assert len(box) == len(content) + keys.OVERHEAD == len(content) + 1136
+    assert OWN.open(box, info) == content
+
+
+def test_two_boxes_of_one_content_are_not_alike():
+    first, second = (keys.seal(b"content", OWN.public, b"info") for _ in range(2))
+    assert first != second
+    assert OWN.open(first, b"info") == OWN.open(second, b"info")
+
+
+def test_a_box_opens_under_its_own_key_and_info_only():
+    box = keys.seal(b"content", OWN.public, b"info")
+    assert OWN.open(box, b"info") == b"content"
+    assert OTHER.open(box, b"info") is None
+    for info in (b"", b"infO", b"info\0"):
+        assert OWN.open(box, info) is None
+
+
+@pytest.mark.parametrize("place", [0, 1000, 1087, 1088, 1119, 1120, 1126, 1127, -1])
+def test_a_box_that_was_changed_does_not_open(place):
+    """In what is encapsulated to the lattice, or to the curve, in the content, or in the tag."""
+    box = bytearray(keys.seal(b"content", OWN.public, b""))
+    box[place] ^= 1
+    assert OWN.open(bytes(box), b"") is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 1087, 1119, 1120, 1135])
+def test_what_is_too_short_for_a_box_does_not_open(size):
+    box = keys.seal(b"", OWN.public, b"")
+    assert OWN.open(box[:size], b"") is None
+    assert OWN.open(bytes(size), b"") is None
+    assert OWN.open(box, b"") == b""
 
 
 @pytest.mark.parametrize("coordinate", LOW_ORDER)
 @pytest.mark.parametrize("high_bit", [0, 1 << 255])
-def test_low_order_points_are_recognised(coordinate, high_bit):
-    public = encoded(coordinate | high_bit)
-    assert keys.is_low_order(public)
-    # What they would do: the agreement is all zeros, which is noticed a second time.
-    pair = keys.key_pair(bytes(range(32)))
-    with pytest.raises(PeerError, match="all zeros") as refused:
-        pair.agree(public)
-    assert refused.value.reason is Refusal.BAD_KEY
-    with pytest.raises(ValueError, match="shared key"):
-        pair._private.exchange(X25519PublicKey.from_public_bytes(public))
+def test_a_key_whose_curve_point_has_low_order_is_none(coordinate, high_bit):
+    point = (coordinate | high_bit).to_bytes(32, "little")
+    assert not keys.is_key(OWN.public[:-32] + point)
+    assert keys.is_key(OWN.public)
+
+
+@pytest.mark.parametrize("place", [0, 700, 1149])
+def test_a_key_whose_coefficients_are_not_reduced_is_none(place):
+    """Two coefficients of 12 bits lie in three bytes; q = 3329 is the least that is too large."""
+    for value, good in ((3328, True), (3329, False), (4095, False)):
+        public = bytearray(OWN.public)
+        first = place // 3 * 3
+        public[first], public[first + 1] = value & 0xFF, value >> 8
+        assert keys.is_key(bytes(public)) == good
 
 
 @given(
-    number=st.one_of(
-        st.integers(0, 2**256 - 1),
-        st.integers(P - 40, 2**255 + 40),
-        st.integers(2**256 - 60, 2**256 - 1),
+    public=st.one_of(
+        st.binary(max_size=1300),
+        st.sampled_from([OWN.public[:size] for size in (0, 32, 1184, 1215)] + [OWN.public + b"\0"]),
     )
 )
-def test_keys_have_one_canonical_encoding_for_each_coordinate(number):
-    public = encoded(number)
-    assert keys.canonical(public) == encoded(number % 2**255 % P)
-    assert int.from_bytes(keys.canonical(public), "little") == keys.coordinate(public)
-
-
-@given(secret=st.binary(min_size=32, max_size=32))
-@settings(max_examples=30)
-def test_honest_keys_are_not_of_low_order(secret):
-    assert not keys.is_low_order(keys.key_pair(secret).public)
-
-
-def test_x25519_against_wycheproof():
-    refused = agreed = 0
-    for case in outside("x25519.json"):
-        public, shared = bytes.fromhex(case["public"]), bytes.fromhex(case["shared"])
-        low_order = keys.is_low_order(public)
-        assert low_order == (shared == bytes(32)), case["tcId"]
-        assert low_order == ("ZeroSharedSecret" in case["flags"]), case["tcId"]
-        refused += low_order
-        if not low_order:
-            pair = keys.key_pair(bytes.fromhex(case["private"]))
-            assert pair.agree(public) == shared, case["tcId"]
-            agreed += 1
-    assert refused == 31
-    assert agreed > 100
+def test_keys_of_another_size_are_none(public):
+    assert not keys.is_key(public) or len(public) == keys.KEY_SIZE
 
 
 def test_hkdf_against_wycheproof():
@@ -205,10 +207,3 @@ def test_hkdf_against_wycheproof():
         assert derived[:size].hex() == case["okm"][: 2 * size], case["tcId"]
         compared += 1
     assert compared > 50
-
-
-def test_encodings_of_one_coordinate_are_one_key():
-    public = keys.generate(SeededRandomness(b"k" * 32)).public
-    high_bit = public[:31] + bytes([public[31] | 0x80])
-    assert keys.coordinate(high_bit) == keys.coordinate(public)
-    assert keys.coordinate((2**255 - 19 + 3).to_bytes(32, "little")) == 3

@@ -1,4 +1,4 @@
-"""A device answers in one signed session of a context, and announcements cost it nothing."""
+"""A device answers in one session of a context, and announcements cost it nothing."""
 
 from dataclasses import replace
 
@@ -33,8 +33,7 @@ from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.states import ClientState
 
 DEVICE = ClientId(3)
-SIGNED = make_params(6, threshold=3)
-UNSIGNED = make_params(6, threshold=3)
+PARAMS = make_params(6, threshold=3)
 WHOLE = make_params(6, threshold=3, slots=((4, 16, True), (3, 40)))
 OTHER = b"\1" * 32
 
@@ -57,11 +56,7 @@ def opening(params):
 def asked(params, devices, policy=POLICY):
     """A session of devices of an enrolment, which are asked for their first vector."""
     parties = Parties(params, policy=policy, enrolment=devices)
-    last = ClientState.READY
-    if params.slots[0].whole:
-        last = ClientState.LISTED
-    for client, data in parties.advance(last).items():
-        parties.clients[client].receive(data)
+    parties.advance(ClientState.OPENED)
     return parties
 
 
@@ -161,11 +156,11 @@ def test_a_ledger_is_nobody_elses():
 
 def test_devices_begin_with_empty_ledgers_of_their_own():
     """Whoever gives them none is remembered by nobody."""
-    known = answered(SIGNED, enrolment()).enrolment
-    assert known.ledger(DEVICE).knows(SIGNED.context)
+    known = answered(PARAMS, enrolment()).enrolment
+    assert known.ledger(DEVICE).knows(PARAMS.context)
     nameless = Client(DEVICE, POLICY, credentials=known.credentials(DEVICE))
-    assert nameless.receive(opening(SIGNED)) is not None
-    assert not takes_part(SIGNED, known)
+    assert nameless.receive(opening(PARAMS)) is not None
+    assert not takes_part(PARAMS, known)
 
 
 @pytest.mark.parametrize(
@@ -178,20 +173,19 @@ def test_devices_begin_with_empty_ledgers_of_their_own():
     ],
 )
 def test_a_second_session_of_one_context_is_refused(changes):
-    devices = answered(SIGNED, enrolment()).enrolment
+    devices = answered(PARAMS, enrolment()).enrolment
     machine = device(devices)
     with pytest.raises(PeerError) as refused:
-        machine.receive(opening(replace(SIGNED, **changes)))
+        machine.receive(opening(replace(PARAMS, **changes)))
     assert refused.value.reason is Refusal.SESSION_REPEATED
     assert machine.state is ClientState.FAILED
     # Controls: another context, and a device that has not been there.
-    assert takes_part(replace(SIGNED, context=OTHER, **changes), devices)
-    assert takes_part(replace(SIGNED, **changes), enrolment())
+    assert takes_part(replace(PARAMS, context=OTHER, **changes), devices)
+    assert takes_part(replace(PARAMS, **changes), enrolment())
 
 
-@pytest.mark.parametrize("params", [SIGNED, WHOLE], ids=["tolerant", "whole"])
+@pytest.mark.parametrize("params", [PARAMS, WHOLE], ids=["tolerant", "whole"])
 def test_of_two_sessions_at_once_one_is_answered(params):
-    """Both are set up, and in a whole slot the device has signed its list in both."""
     devices = enrolment()
     first, second = asked(params, devices), asked(params, devices)
     first.contribute(DEVICE)
@@ -211,23 +205,23 @@ def test_what_is_only_announced_or_set_up_is_not_in_the_ledger():
     devices, ledger = enrolment(), MemoryLedger(capacity=2)
     for number in range(300):
         context = number.to_bytes(32, "little")
-        device(devices, ledger=ledger).receive(opening(replace(SIGNED, context=context)))
+        device(devices, ledger=ledger).receive(opening(replace(PARAMS, context=context)))
         assert not ledger.knows(context)
     for number in range(3):
-        asked(replace(SIGNED, context=bytes([number]) * 32), devices)
+        asked(replace(PARAMS, context=bytes([number]) * 32), devices)
         assert not devices.ledger(DEVICE).knows(bytes([number]) * 32)
     assert ledger.admit(ENTRIES[:2])
 
 
 def test_later_vectors_of_a_session_admit_nothing_more():
     devices = enrolment()
-    parties = Parties(SIGNED, enrolment=devices)
+    parties = Parties(PARAMS, enrolment=devices)
     ledger, said = devices.ledger(DEVICE), []
     parties.clients[DEVICE]._ledger = Watched(ledger, said)
     for _ in parties.steps():
         pass
     assert len(parties.sums) == 2
-    assert said == [[SIGNED.context]]
+    assert said == [[PARAMS.context]]
 
 
 class Watched:
@@ -247,10 +241,10 @@ class Watched:
 def test_a_session_that_failed_was_one_if_the_device_had_answered():
     """Its server knows what the device said in it."""
     devices = enrolment()
-    asked(SIGNED, devices).clients[DEVICE].close()
-    parties = answered(SIGNED, devices)
+    asked(PARAMS, devices).clients[DEVICE].close()
+    parties = answered(PARAMS, devices)
     parties.clients[DEVICE].close()
-    assert not takes_part(SIGNED, devices)
+    assert not takes_part(PARAMS, devices)
 
 
 def test_a_refusal_spends_nothing_but_the_session():
@@ -258,42 +252,33 @@ def test_a_refusal_spends_nothing_but_the_session():
     devices = enrolment()
     strict = replace(POLICY, min_threshold=4)
     with pytest.raises(PeerError) as refused:
-        device(devices, strict).receive(opening(SIGNED))
+        device(devices, strict).receive(opening(PARAMS))
     assert refused.value.reason is Refusal.POLICY
-    assert not devices.ledger(DEVICE).knows(SIGNED.context)
-    assert takes_part(replace(SIGNED, threshold=4, min_cohort=4), devices)
+    assert not devices.ledger(DEVICE).knows(PARAMS.context)
+    assert takes_part(replace(PARAMS, threshold=4, min_cohort=4), devices)
     # Having refused it for its ledger, it remembers it no less.
-    assert not takes_part(SIGNED, devices)
-    assert not takes_part(SIGNED, devices)
+    assert not takes_part(PARAMS, devices)
+    assert not takes_part(PARAMS, devices)
 
 
 def test_the_same_opening_twice_is_a_repetition_and_no_second_session():
     machine = device(enrolment())
-    assert machine.receive(opening(SIGNED)) is not None
-    assert machine.receive(opening(SIGNED)) is None
+    assert machine.receive(opening(PARAMS)) is not None
+    assert machine.receive(opening(PARAMS)) is None
     assert machine.state is ClientState.ADVERTISED
-
-
-def test_unsigned_sessions_are_not_in_the_ledger():
-    """Who trusts the server trusts it with this too."""
-    devices = enrolment()
-    assert takes_part(UNSIGNED, devices)
-    assert takes_part(UNSIGNED, devices)
-    assert not devices.ledger(DEVICE).knows(UNSIGNED.context)
-    assert takes_part(SIGNED, devices)
 
 
 def test_devices_of_one_enrolment_each_take_part_once():
     devices = enrolment()
-    parties = answered(SIGNED, devices)
+    parties = answered(PARAMS, devices)
     parties.contribute(ClientId(10))
     for client in (DEVICE, ClientId(10)):
-        assert not takes_part(SIGNED, devices, client)
+        assert not takes_part(PARAMS, devices, client)
 
 
 def test_a_full_ledger_ends_nothing_and_no_vector_leaves():
     devices = enrolment()
-    parties = asked(SIGNED, devices)
+    parties = asked(PARAMS, devices)
     machine = parties.clients[DEVICE]
     machine._ledger = full = MemoryLedger(capacity=1)
     full.admit([OTHER])
@@ -307,8 +292,8 @@ def test_a_full_ledger_ends_nothing_and_no_vector_leaves():
 # Entries of the caller's own.
 
 
-@pytest.mark.parametrize("params", [SIGNED, UNSIGNED], ids=["signed", "unsigned"])
-def test_a_callers_entries_are_admitted_with_the_context_or_not_at_all(params):
+def test_a_callers_entries_are_admitted_with_the_context_or_not_at_all():
+    params = PARAMS
     devices = enrolment()
     ledger = devices.ledger(DEVICE)
     ledger.admit([ENTRIES[0]])
@@ -318,7 +303,7 @@ def test_a_callers_entries_are_admitted_with_the_context_or_not_at_all(params):
     assert machine.state is ClientState.OPENED
     assert machine.admit([ENTRIES[1]])
     assert ledger.knows(ENTRIES[1])
-    assert ledger.knows(params.context) is params.signed
+    assert ledger.knows(params.context)
     assert machine.admit([ENTRIES[2]])
     assert not machine.admit([ENTRIES[2]])
     assert parties.contribute(DEVICE)
@@ -326,10 +311,10 @@ def test_a_callers_entries_are_admitted_with_the_context_or_not_at_all(params):
 
 def test_a_context_that_is_known_ends_the_session_whatever_else_is_to_be_admitted():
     devices = enrolment()
-    first = asked(SIGNED, devices)
+    first = asked(PARAMS, devices)
     assert first.clients[DEVICE].admit([ENTRIES[0]])
     for entry in (ENTRIES[0], ENTRIES[1]):
-        machine = asked(SIGNED, enrolment()).clients[DEVICE]
+        machine = asked(PARAMS, enrolment()).clients[DEVICE]
         machine._ledger = devices.ledger(DEVICE)
         with pytest.raises(PeerError) as refused:
             machine.admit([entry])
@@ -350,22 +335,21 @@ def test_a_ledger_that_neither_admits_nor_knows_gets_no_vector():
             del entries
             return False
 
-    parties = asked(SIGNED, enrolment())
+    parties = asked(PARAMS, enrolment())
     parties.clients[DEVICE]._ledger = Closed()
     with pytest.raises(PeerError):
         parties.contribute(DEVICE)
 
 
-def test_one_enrolment_runs_each_signed_session_once():
+def test_one_enrolment_runs_each_session_once():
     devices = enrolment()
 
     def run(params):
         inputs = make_inputs(params, make_ids(6))
         return run_session(params, inputs, [BINDING] * 2, policy=POLICY, enrolment=devices)
 
-    assert len(run(SIGNED)) == 2
+    assert len(run(PARAMS)) == 2
     with pytest.raises(PeerError) as refused:
-        run(SIGNED)
+        run(PARAMS)
     assert refused.value.reason is Refusal.SESSION_REPEATED
-    assert len(run(replace(SIGNED, context=OTHER))) == 2
-    assert len(run(UNSIGNED)) == len(run(UNSIGNED)) == 2
+    assert len(run(replace(PARAMS, context=OTHER))) == 2

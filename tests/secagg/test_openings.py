@@ -96,7 +96,7 @@ def test_a_proof_may_be_left_out():
 def test_a_proof_is_of_those_who_are_in_the_sum():
     """In a tolerant slot somebody may be missing from it."""
     parties = Parties(MIXED)
-    replies = parties.deliver(parties.advance(ClientState.READY))
+    replies = parties.deliver(parties.advance(ClientState.LINKED))
     gone = OTHERS[0]
     lost_input = replies.pop(gone)
     result = parties.finish_slot(parties.collect(replies))
@@ -140,11 +140,11 @@ def recommitted(parties, message, changes):
     return replace(message, committed=dict(sorted(committed.items())))
 
 
-def sign_commitment(parties, client, commitment, *, slot=0, sealing_key=None):
+def sign_commitment(parties, client, commitment, *, slot=0, key=None):
     """A device's commitment, well signed."""
     context = SlotContext.of(parties.params, parties.session_id(), slot, BINDING)
-    sealing_key = parties.sealing_key(client) if sealing_key is None else sealing_key
-    statement = openings.statement(context, commitment, sealing_key)
+    key = parties.key(client) if key is None else key
+    statement = openings.statement(context, commitment, key)
     return commitment + parties.enrolment.credentials(client).identity.sign(statement)
 
 
@@ -191,7 +191,7 @@ def from_slot_1(parties, message):
 def from_another_session(parties, message):
     """The same devices with the same keys, asked about something else."""
     other, result = summed(replace(PARAMS, context=b"\1" * 32))
-    assert other.sealing_key(IDS[-1]) == parties.sealing_key(IDS[-1])
+    assert other.key(IDS[-1]) == parties.key(IDS[-1])
     return recommitted(parties, message, dict(other.decode(result.opening).committed))
 
 
@@ -307,15 +307,10 @@ def proof():
     return summed()[1].opening
 
 
-@pytest.mark.parametrize("state", [ClientState.READY, ClientState.LISTED, ClientState.OPENED])
+@pytest.mark.parametrize("state", [ClientState.LINKED, ClientState.OPENED])
 def test_a_proof_before_the_vector(state):
     parties = Parties(PARAMS)
-    if state is ClientState.READY:
-        parties.advance(state)
-    else:
-        pending = parties.advance(ClientState.LISTED)
-        if state is ClientState.OPENED:
-            parties.clients[VICTIM].receive(pending[VICTIM])
+    parties.advance(state)
     assert parties.clients[VICTIM].state is state
     refuse(parties, proof(), Refusal.OUT_OF_ORDER)
 
@@ -448,7 +443,7 @@ WRONG = {
     "another slot": lambda p, own: sign_commitment(p, VICTIM, own[:COMMITMENT_SIZE], slot=1),
     "another device": lambda p, own: sign_commitment(p, OTHERS[0], own[:COMMITMENT_SIZE]),
     "another session": lambda p, own: sign_commitment(
-        p, VICTIM, own[:COMMITMENT_SIZE], sealing_key=b"\7" * 32
+        p, VICTIM, own[:COMMITMENT_SIZE], key=b"\7" * 32
     ),
 }
 """What the victim sends in the place of its commitment and signature."""
@@ -492,7 +487,7 @@ def test_a_wrong_signature_costs_its_sender_in_a_tolerant_slot():
 
 def test_a_device_that_was_shown_something_else_has_signed_something_else():
     parties = Parties(PARAMS)
-    openings_ = parties.advance(ClientState.LISTED)
+    openings_ = parties.advance(ClientState.LINKED)
     shown = {VICTIM: b"another model"}
     replies = {c: parties.answer(c, d, shown.get(c, BINDING)) for c, d in openings_.items()}
     assert parties.collect(replies) == {}
@@ -551,7 +546,7 @@ def test_blindings_wrap_around_the_order():
     for _ in range(7):
         vector = as_ring([-1, 0], 3)
         blinding, own = openings.commit(
-            CONTEXT, spec, vector, ALICE, SIGNER.sealing_key, lambda size: drawn[:size]
+            CONTEXT, spec, vector, ALICE, SIGNER.key, lambda size: drawn[:size]
         )
         assert blinding == ORDER - 1
         total += vector
@@ -679,14 +674,14 @@ def test_a_device_commits_to_its_vector_under_a_new_blinding_and_signs():
 
     vector = as_ring([-5, 0, 7], BITS)
     before = vector.copy()
-    drawn, committed = openings.commit(CONTEXT, spec, vector, ALICE, SIGNER.sealing_key, randomness)
+    drawn, committed = openings.commit(CONTEXT, spec, vector, ALICE, SIGNER.key, randomness)
     assert np.array_equal(vector, before)
     assert asked == [64]
     blinding = int.from_bytes(bytes(range(64)), "little") % ORDER
     assert drawn == blinding
     commitment, signature = committed[:32], committed[32:]
     assert commitment == pedersen.commit([-5, 0, 7], blinding)
-    statement = openings.statement(CONTEXT, commitment, SIGNER.sealing_key)
+    statement = openings.statement(CONTEXT, commitment, SIGNER.key)
     assert signature == ALICE.sign(statement)
     assert openings.is_signed(CONTEXT, SIGNER, committed)
     assert openings.opens(spec, vector, blinding, [committed])
@@ -714,7 +709,7 @@ OTHERWISE = {
     "session": lambda c, s, b: (replace(c, session_id=b"t" * 32), s, b),
     "slot": lambda c, s, b: (SlotContext.of(PARAMS, c.session_id, 1, BINDING), s, b),
     "binding": lambda c, s, b: (SlotContext.of(PARAMS, c.session_id, 0, b"other"), s, b),
-    "sealing key": lambda c, s, b: (c, replace(s, sealing_key=b"\1" * 32), b),
+    "key": lambda c, s, b: (c, replace(s, key=b"\1" * 32), b),
     "identity": lambda c, s, b: (c, replace(s, identity=identity(b"b" * 32).public), b),
     "commitment": lambda c, s, b: (c, s, pedersen.commit([2], 5) + b[COMMITMENT_SIZE:]),
 }
@@ -723,7 +718,7 @@ OTHERWISE = {
 @pytest.mark.parametrize("what", OTHERWISE)
 def test_a_signature_is_of_one_commitment_of_one_device_in_one_slot(what):
     commitment = pedersen.commit([1], 5)
-    statement = openings.statement(CONTEXT, commitment, SIGNER.sealing_key)
+    statement = openings.statement(CONTEXT, commitment, SIGNER.key)
     committed = commitment + ALICE.sign(statement)
     assert openings.is_signed(CONTEXT, SIGNER, committed)
     assert not openings.is_signed(*OTHERWISE[what](CONTEXT, SIGNER, committed))
@@ -749,7 +744,7 @@ def test_a_sum_is_examined_as_it_is_made(vectors, data):
             spec,
             as_ring(vector, 40),
             ALICE,
-            SIGNER.sealing_key,
+            SIGNER.key,
             lambda size, seed=seed: seed.ljust(size, b"\3"),
         )
         total += as_ring(vector, 40)

@@ -1,9 +1,9 @@
 """Devices that promise, deal and use different secrets: a sum is as promised, or there is none.
 
-What a device promises (a commitment to its seed, its public mask key) is all that the server can
-check. So a sum that comes out is that of the contributors' messages less the masks that follow from
-their promises. For an honest device, this is its vector. For a device that masks with other secrets
-than it promised, it is noise that this device chose, and nobody can notice.
+What a device promises (commitments to its secrets, digests of its links' keys) is all that the
+server can check. So a sum that comes out is that of the contributors' messages less the masks that
+follow from their promises. For an honest device, this is its vector. For a device that masks with
+other secrets than it promised, it is noise that this device chose, and nobody can notice.
 """
 
 from dataclasses import dataclass, replace
@@ -19,15 +19,20 @@ from malicious_clients import (
     deal_wrong_shares,
     device_at,
     lie_about,
+    say_of_links,
 )
 from parties import BINDING
 
-from deltafl.secagg import Fault, SessionAborted, Stage, keys, prg, ring, shamir
+from deltafl.secagg import Fault, SessionAborted, Stage, prg, ring, shamir
 from deltafl.secagg.masks import SlotContext, seed_commitment, subtracts
 from deltafl.secagg.unmasking import Promises, SlotSecrets
 
 SLOT = 0
+HIDE_OTHERS = say_of_links(32)
+"""A receipt in which every hidden key of the first slot is another one."""
+
 OTHER_SEED, THIRD_SEED, OTHER_KEY = (bytes([i]) * 32 for i in (7, 8, 9))
+"""Secrets that nobody dealt."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,9 @@ class Lies:
     Attributes:
         commits: The seed that it commits to; None for the one that it dealt.
         masks: The seed that it masks with; None for the one that it dealt.
-        deals_other_key: Whether it deals shares of another mask key than it advertised.
-        masks_with_other_key: Whether its pairwise masks come from that key.
+        commits_other_key: Whether it commits to another recovery key than it deals.
+        hides_other_keys: Whether it deposits other keys of its links than it gives digests of.
+        masks_with_other_keys: Whether its pairwise masks come from other keys than those.
         cheats: Neighbours to whom it deals shares of another polynomial.
         error: Added to the shares that it returns, of `whose` secrets. Devices with one error
             return shares of one other secret.
@@ -48,8 +54,9 @@ class Lies:
 
     commits: bytes | None = None
     masks: bytes | None = None
-    deals_other_key: bool = False
-    masks_with_other_key: bool = False
+    commits_other_key: bool = False
+    hides_other_keys: bool = False
+    masks_with_other_keys: bool = False
     cheats: frozenset[int] = frozenset()
     error: int = 0
     whose: frozenset[int] = frozenset()
@@ -67,38 +74,45 @@ class Liars(MaliciousClients):
         self.lies = {device_at(params, position): lie for position, lie in lies.items()}
         self.masked = {}
         self.dealt = {}
+        self.links = {}
         gone = {device_at(params, position) for position in silent}
         gone |= {client for client, lie in self.lies.items() if lie.vanishes}
         changes = {(client, Stage.MASK): lambda *_: None for client in gone}
         for client, lie in self.lies.items():
             changes[client, Stage.SHARE] = self._share
+            changes[client, Stage.RECEIPT] = self._link
             if lie.whose:
                 changes[client, Stage.UNMASK] = lie_about(lie.whose, error=lie.error)
         super().__init__(params, changes)
-        other = keys.key_pair(OTHER_KEY)
-        for client, lie in self.lies.items():
-            machine = self.clients[client]
-            if lie.deals_other_key:
-                machine._own_mask_secrets = lambda: [other.secret for _ in self.params.slots]
 
     @staticmethod
     def _share(parties, client, message):
         lie, machine = parties.lies[client], parties.clients[client]
-        parties.dealt[client] = list(machine._seeds)
+        parties.dealt[client] = list(machine._phase.dealt.seeds)
         if lie.cheats:
             message = deal_wrong_shares(lie.cheats)(parties, client, message)
+        dealt, cohort = machine._phase.dealt, machine._phase.cohort
         if lie.masks is not None:
-            machine._seeds = [lie.masks for _ in machine._seeds]
-        if lie.masks_with_other_key:
-            machine._mask_keys = [keys.key_pair(OTHER_KEY) for _ in machine._mask_keys]
-        if lie.commits is not None:
-            position, session = machine._cohort.position, machine._cohort.session_id
-            told = [
-                seed_commitment(session, slot, position, lie.commits)
-                for slot in range(len(message.commitments))
-            ]
-            message = replace(message, commitments=tuple(told))
-        return message
+            told = replace(dealt, seeds=tuple(lie.masks for _ in dealt.seeds))
+            machine._phase = replace(machine._phase, dealt=told)
+        told = list(message.commitments)
+        for slot in range(len(parties.params.slots)):
+            if lie.commits is not None:
+                seed = lie.commits
+                told[2 * slot] = seed_commitment(cohort.session_id, slot, cohort.position, seed)
+            if lie.commits_other_key:
+                told[2 * slot + 1] = bytes(32)
+        return replace(message, commitments=tuple(told))
+
+    @staticmethod
+    def _link(parties, client, message):
+        lie, machine = parties.lies[client], parties.clients[client]
+        secrets = machine._phase.secrets
+        parties.links[client] = dict(secrets.pairs[SLOT])
+        if lie.masks_with_other_keys:
+            pairs = {slot: dict.fromkeys(of, OTHER_KEY) for slot, of in secrets.pairs.items()}
+            machine._phase = replace(machine._phase, secrets=replace(secrets, pairs=pairs))
+        return HIDE_OTHERS(parties, client, message) if lie.hides_other_keys else message
 
     def contribute(self, client, binding=BINDING):
         data = super().contribute(client, binding)
@@ -118,33 +132,18 @@ class Liars(MaliciousClients):
     def promised(self, client):
         """A device's message, less the masks that follow from what it promised."""
         spec = self.params.slots[SLOT]
-        cohort, lie = self.server._cohort, self.lies.get(client, Lies())
-        position, members = cohort.positions[client], self.server._agreed
-        context = SlotContext.of(self.params, cohort.session_id, SLOT, BINDING)
+        position, lie = self.position(client), self.lies.get(client, Lies())
+        context = SlotContext.of(self.params, self.session_id(), SLOT, BINDING)
         total = ring.unpack(self.masked[client, SLOT].packed, spec.length, spec.ring_bits).copy()
         if client not in self.lies:
             return self.inputs[client][SLOT]
         seed = self.dealt[client][SLOT] if lie.commits is None else lie.commits
         added, subtracted = [], [context.self_mask_key(seed)]
-        true = next(
-            keys.key_pair(secret)
-            for secret in self.randomness[client].given
-            if keys.key_pair(secret).public == cohort.keys[position].mask_keys[SLOT]
-        )
-        for peer in cohort.graph.neighbours(position).tolist():
-            theirs = cohort.keys[peer].mask_keys[SLOT]
-            (pair,) = context.pair_secrets(true, [peer], [theirs])
-            if self.opened[peer]:
-                (added if subtracts(position, peer) else subtracted).append(pair.key())
-        assert members is not None
+        for pair in context.tolerant(self.links[client]):  # nobody is lost before the slot opens
+            (added if subtracts(position, pair.peer) else subtracted).append(pair.key())
         prg.add_masks(total, added, subtracted)
         ring.reduce(total, spec.ring_bits)
         return total
-
-    @property
-    def opened(self):
-        """The devices that the first slot was opened with: nobody is lost before."""
-        return np.ones(self.params.num_invited, dtype=np.bool_)
 
 
 def check(parties, result):
@@ -164,8 +163,9 @@ def lies_in(size):
         Lies,
         commits=st.sampled_from([None, None, OTHER_SEED]),
         masks=st.sampled_from([None, OTHER_SEED, THIRD_SEED]),
-        deals_other_key=st.booleans(),
-        masks_with_other_key=st.booleans(),
+        commits_other_key=st.booleans(),
+        hides_other_keys=st.booleans(),
+        masks_with_other_keys=st.booleans(),
         cheats=st.sampled_from([frozenset(), frozenset({0, 3}), frozenset(range(size))]),
         error=st.integers(1, 2),
         whose=positions,
@@ -233,23 +233,32 @@ def test_one_device_and_its_seeds(params, vanishes, masks, commits):
         assert is_its_vector == (masks == "as dealt")
 
 
+KEYS = ["commits_other_key", "hides_other_keys", "masks_with_other_keys"]
+
+
 @pytest.mark.parametrize("params", [COMPLETE, SPARSE], ids=["complete", "sparse"])
 @pytest.mark.parametrize("vanishes", [False, True])
-@pytest.mark.parametrize("masks", [False, True])
-@pytest.mark.parametrize("deals", [False, True])
-def test_one_device_and_its_keys(params, vanishes, masks, deals):
-    lie = Lies(deals_other_key=deals, masks_with_other_key=masks, vanishes=vanishes)
-    parties = Liars(params, {5: lie})
+@pytest.mark.parametrize("which", [(), *((key,) for key in KEYS), tuple(KEYS)])
+def test_one_device_and_its_keys(params, vanishes, which):
+    parties = Liars(params, {5: Lies(**dict.fromkeys(which, True), vanishes=vanishes)})
     result = parties.play()
     liar = device_at(params, 5)
-    if vanishes and deals:
+    if vanishes and {"commits_other_key", "hides_other_keys"} & set(which):
         assert result is None
         return
     check(parties, result)
     assert parties.faults == ({liar: Fault.TIMED_OUT} if vanishes else {})
     if not vanishes:
         is_its_vector = np.array_equal(parties.promised(liar), parties.inputs[liar][SLOT])
-        assert is_its_vector == (not masks)
+        assert is_its_vector == ("masks_with_other_keys" not in which)
+
+
+def test_a_server_that_believes_deposits_is_found(monkeypatch):
+    """Without the digests, the masks that are taken off are others than were put on."""
+    monkeypatch.setattr("deltafl.secagg.links.key_digest", lambda _: bytes(16))
+    parties = Liars(COMPLETE, {5: Lies(hides_other_keys=True, vanishes=True)})
+    with pytest.raises(AssertionError):
+        check(parties, parties.play())
 
 
 def test_a_server_that_uses_what_was_dealt_is_found(monkeypatch):
@@ -275,7 +284,7 @@ def test_forged_shares_of_one_seed_can_frame_its_dealer_but_give_no_sum(monkeypa
     seen = []
     take = SlotSecrets.take
 
-    def forge(secrets, holder, message, refused):
+    def forge(secrets, holder, message, linked):
         honest, forged = (5, 6, 7), 8
         points = [p + 1 for p in honest]
         error = int(np.prod([holder + 1 - x for x in points]))
@@ -283,7 +292,7 @@ def test_forged_shares_of_one_seed_can_frame_its_dealer_but_give_no_sum(monkeypa
         row = int(np.flatnonzero(message.positions == forged)[0])
         shares[row, 3] = (shares[row, 3] + error) % shamir.PRIME
         seen.append(error)
-        return take(secrets, holder, replace(message, shares=shares.astype(np.uint32)), refused)
+        return take(secrets, holder, replace(message, shares=shares.astype(np.uint32)), linked)
 
     monkeypatch.setattr(SlotSecrets, "take", forge)
     parties = Liars(COMPLETE, {})

@@ -36,6 +36,7 @@ from deltafl.secagg.session import run_session
 from deltafl.secagg.survival import settle
 
 SLOTS = (SlotSpec("sum", 2, 16),)
+DEVICES = Enrolment(SeededRandomness(bytes(32)))
 
 
 def params(num_invited=6, **changes) -> SessionParams:
@@ -54,7 +55,7 @@ def params(num_invited=6, **changes) -> SessionParams:
 @pytest.mark.parametrize("ids", [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 5], [*range(5), 2**32], range(7)])
 def test_both_refuse_to_invite_others_than_the_parameters_say(ids):
     with pytest.raises(UsageError):
-        Server(params(), [ClientId(i) for i in ids])
+        Server(params(), [ClientId(i) for i in ids], DEVICES)
     with pytest.raises(UsageError):
         IdealSession(params(), [ClientId(i) for i in ids], {})
 
@@ -62,7 +63,7 @@ def test_both_refuse_to_invite_others_than_the_parameters_say(ids):
 @pytest.mark.parametrize("wrong", ["5", 5.0, None])
 def test_ids_that_are_no_whole_numbers_are_named(wrong):
     with pytest.raises(UsageError, match=f"id {wrong!r} of a device is no whole number"):
-        Server(params(), [*range(5), wrong])
+        Server(params(), [*range(5), wrong], DEVICES)
 
 
 @pytest.mark.parametrize("name", ["num_invited", "degree", "threshold", "min_cohort", "min_roster"])
@@ -115,16 +116,16 @@ def test_isolated_devices_do_not_count_for_min_cohort():
     ring = params(20, degree=2, threshold=2, min_cohort=18)
     graph = Graph(20, 2, bytes(32))
     everybody = np.ones(20, dtype=np.bool_)
-    assert settle(graph, ring, everybody).all()
+    assert settle(graph, ring, everybody, graph.all_linked()).all()
     gap = everybody.copy()
     gap[7] = False  # whose neighbours are two, theirs two, and so on around the ring
     with pytest.raises(SessionAborted, match="0 devices are left"):
-        settle(graph, ring, gap)
+        settle(graph, ring, gap, graph.all_linked())
 
 
 def test_a_device_refuses_a_roster_below_min_roster():
     strict = params(min_roster=5)
-    client = Client(ClientId(0), POLICY)
+    client = Client(ClientId(0), POLICY, DEVICES.credentials(ClientId(0)))
     client.receive(wire.encode(SessionOpen(strict), strict))
     roster = RosterMessage(np.arange(4, dtype=np.uint32), {})
     with pytest.raises(PeerError, match="fewer than 5") as refused:
@@ -143,7 +144,7 @@ def test_sparse_sessions_end_where_more_are_missing_than_expected():
 
 def test_a_device_refuses_more_neighbours_than_it_can_serve():
     huge = params(2**15, degree=2**14, threshold=2**13, min_cohort=2**13)
-    client = Client(ClientId(0), DevicePolicy())
+    client = Client(ClientId(0), DevicePolicy(), DEVICES.credentials(ClientId(0)))
     with pytest.raises(PeerError, match="degree=16384 is above the device's 4096") as refused:
         client.receive(wire.encode(SessionOpen(huge), huge))
     assert refused.value.reason is Refusal.POLICY

@@ -23,11 +23,11 @@ from deltafl.secagg import (
     cohort,
     ring,
     run_session,
+    signing,
     wire,
 )
-from deltafl.secagg.keys import key_pair
 from deltafl.secagg.masks import SlotContext
-from deltafl.secagg.messages import RosterMessage, SessionOpen, ShareKeys, ShareReceipt
+from deltafl.secagg.messages import AdvertiseKeys, Credential, OpenSlot, RosterMessage, SessionOpen
 from deltafl.secagg.prg import add_mask
 from deltafl.secagg.session import NoObserver
 from deltafl.secagg.states import ClientState
@@ -57,8 +57,7 @@ def sessions(draw):
     )
     num_slots = draw(st.sampled_from([1, 2, 3]))
     slots = tuple(draw(st.lists(specs, min_size=num_slots, max_size=num_slots)))
-    signed = draw(st.booleans())
-    if signed and degree == num_invited - 1 and draw(st.booleans()):
+    if degree == num_invited - 1 and draw(st.booleans()):
         slots = tuple((*slot, draw(st.booleans())) for slot in slots)
     params = make_params(
         num_invited,
@@ -72,7 +71,7 @@ def sessions(draw):
     steps = [Step(Stage.ADVERTISE), Step(Stage.SHARE), Step(Stage.RECEIPT)] + [
         Step(stage, slot)
         for slot in range(len(slots))
-        for stage in (Stage.LIST, Stage.MASK, Stage.CONFIRM, Stage.UNMASK)
+        for stage in (Stage.MASK, Stage.CONFIRM, Stage.UNMASK)
     ]
     # Mostly few, or nearly every session would end at once.
     num_vanishing = draw(st.sampled_from([0, 1, 2, 3, 4, num_invited]))
@@ -99,17 +98,16 @@ def test_real_and_ideal_sessions_agree():
         lost_in = {drop.step for drop in drops.values() if drop.fault is not Fault.ISOLATED}
         for slot in void:
             assert params.slots[slot].whole
-            assert lost_in & {Step(Stage.LIST, slot), Step(Stage.MASK, slot)}
+            assert Step(Stage.MASK, slot) in lost_in
         for slot in skipped:
             assert params.slots[slot].whole
-            earlier = {step for step in lost_in if step.order < Step(Stage.LIST, slot).order}
-            assert earlier
+            assert any(step.order < Step(Stage.MASK, slot).order for step in lost_in)
         for slot, _, vector, contributors, remaining in sums:
             assert vector == plain_sum(params, slot, inputs, contributors)
             assert len(contributors) >= params.min_cohort
             assert set(remaining) <= set(contributors)
             if params.slots[slot].whole:
-                assert not lost_in & {Step(Stage.LIST, slot), Step(Stage.MASK, slot)}
+                assert Step(Stage.MASK, slot) not in lost_in
                 outcomes.add("whole")
             if params.slots[slot].verified:
                 outcomes.add(("verified", params.slots[slot].whole))
@@ -128,27 +126,24 @@ def test_real_and_ideal_sessions_agree():
 
     check()
     # Otherwise all this could hold because every session drawn ends in the same way.
-    for kind in ("complete", "sparse", "signed: False", "signed: True"):
+    for kind in ("complete", "sparse"):
         assert (kind, False, True, False) in outcomes
         assert (kind, False, True, True) in outcomes
         assert (kind, True, True, True) in outcomes
         assert (kind, True, False, True) in outcomes
-    assert {Fault.TIMED_OUT, *Stage, "whole"} <= outcomes
+    assert {Fault.TIMED_OUT, *Stage, "whole", "skipped"} <= outcomes
     assert {("void", False), ("void", True), ("void", 0, "and another sum")} <= outcomes
-    assert {("skipped", False), ("skipped", True)} <= outcomes
     assert {("verified", False), ("verified", True)} <= outcomes
 
 
 @pytest.mark.parametrize(
-    ("stage", "signed", "expected"),
+    ("stage", "expected"),
     [
-        (Stage.SHARE, False, (32, 0)),
-        (Stage.RECEIPT, False, (32, 0)),
-        (Stage.MASK, False, (0, 32)),
-        (Stage.MASK, True, (0, 32)),
-        (Stage.CONFIRM, True, (0, 32)),
-        (Stage.UNMASK, True, (0, 32)),
-        (Stage.UNMASK, False, (0, 32)),
+        (Stage.SHARE, (32, 0)),
+        (Stage.RECEIPT, (32, 0)),
+        (Stage.MASK, (0, 32)),
+        (Stage.CONFIRM, (0, 32)),
+        (Stage.UNMASK, (0, 32)),
     ],
 )
 def test_neighbourhoods_that_fall_below_the_threshold(stage, expected, monkeypatch):
@@ -299,12 +294,12 @@ def test_masks_that_all_add_give_wrong_sums(monkeypatch):
 def test_a_mask_less_gives_a_wrong_sum(monkeypatch):
     params = make_params(5, slots=((8, 32),))
     parties = Parties(params)
-    openings = parties.advance(ClientState.READY)
-    forgetful = parties.ids[1]
+    openings = parties.advance(ClientState.LINKED)
+    forgetful, tolerant = parties.ids[1], SlotContext.tolerant
     with monkeypatch.context() as patch:
         patch.setattr(
-            "deltafl.secagg.cohort.Cohort.neighbours_among",
-            lambda self, _: list(self.neighbours)[1:],
+            "deltafl.secagg.masks.SlotContext.tolerant",
+            lambda *said: tolerant(*said)[1:],
         )
         parties.clients[forgetful].receive(openings[forgetful])
         reply = parties.contribute(forgetful)
@@ -340,7 +335,7 @@ def masked_vector(parties, data, params):
 
 
 def take_off_self_mask(vector, machine, seed, binding):
-    context = SlotContext.of(machine.params, machine._cohort.session_id, 0, binding)
+    context = SlotContext.of(machine.params, machine._phase.cohort.session_id, 0, binding)
     add_mask(vector, context.self_mask_key(seed), negative=True)
 
 
@@ -361,7 +356,7 @@ def contribute_all(parties, openings, bindings):
     for client, data in openings.items():
         machine = parties.clients[client]
         machine.receive(data)
-        seed = machine._seeds[0]
+        seed = machine._phase.secrets.seeds[0]
         replies[client] = (parties.contribute(client, bindings.get(client, BINDING)), seed)
     return replies
 
@@ -371,12 +366,6 @@ def difference_to_truth(parties, replies, bindings):
     return (sum_without_self_masks(parties, replies, bindings) - truth) & np.uint32(0xFFFF)
 
 
-def collect_receipts(parties, deliveries):
-    """Close the set-up as a server would that wants to hear no complaint."""
-    replies = parties.deliver(deliveries)
-    parties.collect(dict.fromkeys(replies, parties.encode(ShareReceipt(()))))
-
-
 def through(params, others):
     """Rewrites a message of one session as one of another: what a lying server would do."""
     return lambda data: wire.encode(wire.decode(data, params), others)
@@ -384,7 +373,7 @@ def through(params, others):
 
 def test_same_binding_gives_the_exact_sum():
     parties = Parties(WIDE)
-    replies = contribute_all(parties, parties.advance(ClientState.READY), {})
+    replies = contribute_all(parties, parties.advance(ClientState.LINKED), {})
     difference = difference_to_truth(parties, replies, {})
     assert not difference.any()
     assert not looks_uniform(difference)
@@ -394,34 +383,35 @@ def test_same_binding_gives_the_exact_sum():
 def test_other_bindings_hide_the_sum(fooled):
     parties = Parties(WIDE)
     bindings = {client: b"another model" for client in parties.ids[:fooled]}
-    replies = contribute_all(parties, parties.advance(ClientState.READY), bindings)
+    replies = contribute_all(parties, parties.advance(ClientState.LINKED), bindings)
     assert looks_uniform(difference_to_truth(parties, replies, bindings))
 
 
-def test_bindings_of_one_slot_are_not_those_of_another():
-    params = make_params(5, slots=((4, 16), (4, 16)))
-    inputs = make_inputs(params, make_ids(5))
-    parties = Parties(params)
+@pytest.mark.parametrize("shown", [b"one", b"other"])
+def test_devices_that_were_shown_another_binding_sign_another_one(shown):
+    parties = Parties(make_params(5, slots=((4, 16),)))
     parties.exchange(parties.advance(ClientState.SHARED))
-    opening = parties.server.open_slot(0, b"one")
-    result = parties.finish_slot(parties.collect(parties.deliver(opening, b"other")))
-    assert result.vector.tolist() != plain_sum(params, 0, inputs, inputs)
-    opening = parties.server.open_slot(1, b"one")
-    result = parties.finish_slot(parties.collect(parties.deliver(opening, b"one")))
-    assert result.vector.tolist() == plain_sum(params, 1, parties.inputs, inputs)
+    pending = parties.collect(parties.deliver(parties.server.open_slot(0, b"one"), shown))
+    if shown == b"one":
+        result = parties.finish_slot(pending)
+        assert result.vector.tolist() == plain_sum(parties.params, 0, parties.inputs, parties.ids)
+    else:
+        with pytest.raises(SessionAborted):
+            parties.exchange(pending)
+        faults = {drop.fault for drop in parties.server.drops.values()}
+        assert faults == {Fault.BAD_SIGNATURE}
 
 
-HIDING = pytest.mark.parametrize("heard", [False, True], ids=["refused", "masks alone"])
-"""Whether a device counts neighbours whose box it could not read: no device does, but then nobody
-would see what the masks alone are good for."""
+# A device that is shown something else opens no box and derives no link. It ends its session. That
+# it does not mask with those that were shown the truth is seen where it believes all the same.
 
 
-def count_everybody(monkeypatch):
-    """Devices that take everybody for present, whosever box did not open."""
+def linked_to_everybody(monkeypatch):
+    """Devices that take everybody for linked, whatever was shown; they mask with whom they can."""
     check = cohort.check_members
 
-    def lenient(members, before, heard, *rest):
-        check(members, before, np.ones_like(heard), *rest)
+    def lenient(members, before, linked, *rest):
+        check(members, before, np.ones_like(linked), *rest)
 
     monkeypatch.setattr("deltafl.secagg.cohort.check_members", lenient)
 
@@ -432,13 +422,20 @@ def shown_other_parameters(parties, fooled, lie):
     Returns:
         What the devices are to get next.
     """
-    there, back = through(WIDE, lie), through(lie, WIDE)
+    back = through(lie, WIDE)
     openings = {c: d for c, d in parties.server.start().items() if c != fooled}
     replies = parties.deliver(openings)
-    keys = parties.clients[fooled].receive(wire.encode(SessionOpen(lie), lie))
-    pending = dict(parties.collect(replies | {fooled: back(keys)}))
-    told = parties.clients[fooled].receive(there(pending.pop(fooled)))
-    return parties.collect(parties.deliver(pending) | {fooled: back(told)})
+    key = parties.clients[fooled].receive(wire.encode(SessionOpen(lie), lie))
+    said = parties.decode(back(key))
+    # Its signature is of other parameters: the server takes it for right, and so do the devices.
+    replies[fooled] = parties.encode(parties.advertisement(fooled, said.key))
+    pending = dict(parties.collect(replies))
+    shown = parties.decode(pending.pop(fooled))
+    signed = Parties(lie, ids=parties.ids if lie.num_invited == len(parties.ids) else None)
+    keys = {p: signed.advertisement(parties.roster[p], each.key) for p, each in shown.keys.items()}
+    told = wire.encode(replace(shown, keys=keys), lie)
+    boxes = parties.clients[fooled].receive(told)
+    return parties.collect(parties.deliver(pending) | {fooled: back(boxes)})
 
 
 OTHER_PARAMETERS = [
@@ -446,136 +443,76 @@ OTHER_PARAMETERS = [
     {"graph_seed": b"\1" * 32},
     {"threshold": 2},
     {"min_cohort": 4},
-    {"num_invited": 6},
     {"slots": ((LENGTH, 17),)},
 ]
 
 
-@HIDING
 @pytest.mark.parametrize("changes", OTHER_PARAMETERS)
-def test_other_parameters_hide_the_sum(changes, heard, monkeypatch):
+@pytest.mark.parametrize("believes", [False, True])
+def test_a_device_with_other_parameters_has_no_link(changes, believes, monkeypatch):
     parties = Parties(WIDE)
     fooled = parties.ids[0]
     lie = make_params(**({"num_invited": 5, "slots": ((LENGTH, 16),)} | changes))
     deliveries = dict(shown_other_parameters(parties, fooled, lie))
-    there = through(WIDE, lie)
-    if not heard:
-        # No box opens: it is alone, and says nothing more.
+    data = through(WIDE, lie)(deliveries.pop(fooled))
+    if believes:
+        linked_to_everybody(monkeypatch)
+    said = wire.decode(parties.clients[fooled].receive(data), lie) if believes else None
+    if not believes:
+        parties.clients[fooled].receive(data)
+        opening = OpenSlot(0, np.ones(5, dtype=np.bool_))
         with pytest.raises(PeerError) as refused:
-            parties.clients[fooled].receive(there(deliveries[fooled]))
+            parties.clients[fooled].receive(wire.encode(opening, lie))
         assert refused.value.reason is Refusal.COHORT_TOO_SMALL
-        assert parties.clients[fooled].state is ClientState.FAILED
         return
-    count_everybody(monkeypatch)
-    for client, data in deliveries.items():
-        parties.clients[client].receive(there(data) if client == fooled else data)
-    parties.collect(dict.fromkeys(deliveries, parties.encode(ShareReceipt(()))))
-    pending = dict(parties.server.open_slot(0, BINDING))
-    pending[fooled] = there(pending[fooled])
-    replies = contribute_all(parties, pending, {})
-    assert looks_uniform(difference_to_truth(parties, replies, {}))
-
-
-@HIDING
-def test_a_slot_that_is_whole_to_one_device_hides_the_sum(heard, monkeypatch):
-    """It has no key pair for the slot, so the server makes one up for the others."""
-    if heard:
-        count_everybody(monkeypatch)
-    parties, lie = Parties(WIDE), make_params(5, slots=((LENGTH, 16, True),))
-    fooled = parties.ids[0]
+    assert len(said.links) == 0
+    parties.exchange(deliveries)
+    opening = OpenSlot(0, np.ones(5, dtype=np.bool_))
+    parties.clients[fooled].receive(wire.encode(opening, lie))
     machine = parties.clients[fooled]
-    others = {c: d for c, d in parties.server.start().items() if c != fooled}
-    keys = wire.decode(machine.receive(wire.encode(SessionOpen(lie), lie)), lie)
-    theirs = replace(keys, mask_keys=(key_pair(b"\7" * 32).public,))
-    rosters = parties.collect(parties.deliver(others) | {fooled: parties.encode(theirs)})
-    roster = parties.decode(rosters[fooled])
-    shown = {position: replace(each, mask_keys=()) for position, each in roster.keys.items()}
-    told = machine.receive(wire.encode(RosterMessage(roster.roster, shown), lie))
-    assert wire.decode(told, lie).commitments == ()
-    boxes = dict.fromkeys(roster.keys, bytes(wire.box_size(WIDE)))
-    pending = {c: d for c, d in rosters.items() if c != fooled}
-    said = {fooled: parties.encode(ShareKeys((bytes(32),), boxes))}
-    deliveries = dict(parties.collect(parties.deliver(pending) | said))
-    own = parties.decode(deliveries.pop(fooled))
-    shown = dict.fromkeys(own.boxes, bytes(wire.box_size(lie)))
-    delivery = wire.encode(replace(own, boxes=shown), lie)
-    if not heard:
-        with pytest.raises(PeerError) as refused:
-            machine.receive(delivery)
-        assert refused.value.reason is Refusal.COHORT_TOO_SMALL
-        return
-    machine.receive(delivery)
-    for client, data in deliveries.items():
-        parties.clients[client].receive(data)
-    parties.collect(dict.fromkeys(parties.ids, parties.encode(ShareReceipt(()))))
-    openings = dict(parties.server.open_slot(0, BINDING))
-    machine.receive(through(WIDE, lie)(openings.pop(fooled)))
-    data = machine.contribute(parties.inputs[fooled][0], BINDING)
-    replies = contribute_all(parties, openings, {})
-    total = sum_without_self_masks(parties, replies, {})
-    total += masked_vector(parties, data, lie)
-    truth = np.array(plain_sum(WIDE, 0, parties.inputs, parties.ids), dtype=np.uint32)
-    assert looks_uniform((total - truth) & np.uint32(0xFFFF))
+    assert machine._phase.secrets.pairs[0] == {}
+    # Nobody else masks with it: the others' sum stands without it.
+    parties.server._settle()
+    result = parties.run_slot(0)
+    others = [client for client in parties.ids if client != fooled]
+    assert set(result.contributors) == set(others)
+    assert result.vector.tolist() == plain_sum(WIDE, 0, parties.inputs, others)
 
 
 def shown_another_roster(parties, fooled):
     """A session up to the delivery of shares, one of whose devices is shown another roster."""
     pending = dict(parties.advance(ClientState.ADVERTISED))
     honest = wire.decode(pending[fooled], WIDE)
-    assert fooled in honest.roster[:-1]
-    roster = honest.roster + np.uint32(honest.roster == honest.roster[-1])
-    pending[fooled] = parties.encode(RosterMessage(roster, honest.keys))
+    last = int(honest.roster[-1])
+    assert fooled != last
+    roster = honest.roster + np.uint32(honest.roster == last)
+    named = dict(honest.keys)
+    position = parties.position(last)
+    key = named[position].key
+    identity = parties.enrolment.credentials(last + 1).identity
+    statement = signing.advertisement(WIDE, last + 1, key)
+    named[position] = AdvertiseKeys(key, Credential(identity.public, identity.sign(statement)))
+    pending[fooled] = parties.encode(RosterMessage(roster, named))
     return parties.exchange(pending)
 
 
-def test_other_rosters_hide_the_sum(monkeypatch):
-    count_everybody(monkeypatch)
-    parties = Parties(WIDE)
-    collect_receipts(parties, shown_another_roster(parties, parties.ids[-1]))
-    openings = parties.server.open_slot(0, BINDING)
-    replies = contribute_all(parties, openings, {})
-    assert looks_uniform(difference_to_truth(parties, replies, {}))
-    # Nor do the boxes open, so that an honest server does not even get there.
-    requests = parties.collect({client: data for client, (data, _) in replies.items()})
-    with pytest.raises(SessionAborted):
-        parties.exchange(requests)
-
-
-@HIDING
-def test_a_device_with_another_roster_costs_nobody_the_sum(heard, monkeypatch):
-    # No box opens between it and the others. It ends its session, and would be dropped for its
-    # receipt otherwise.
+def test_a_device_with_another_roster_has_no_link_and_costs_nobody_the_sum():
     parties = Parties(WIDE)
     fooled = parties.ids[-1]
     deliveries = dict(shown_another_roster(parties, fooled))
-    if heard:
-        count_everybody(monkeypatch)
-    else:
-        with pytest.raises(PeerError) as refused:
-            parties.clients[fooled].receive(deliveries.pop(fooled))
-        assert refused.value.reason is Refusal.COHORT_TOO_SMALL
-    parties.exchange(deliveries)
-    assert {c: drop.fault for c, drop in parties.server.drops.items()} == {
-        fooled: Fault.BAD_RECEIPT if heard else Fault.TIMED_OUT
-    }
-    others = [client for client in parties.ids if client != fooled]
+    replies = parties.deliver(deliveries)
+    assert parties.decode(replies[fooled]).links == {}
+    parties.collect(replies)
     result = parties.run_slot(0)
+    assert {c: drop.fault for c, drop in parties.server.drops.items()} == {fooled: Fault.ISOLATED}
+    others = [client for client in parties.ids if client != fooled]
+    assert set(result.contributors) == set(others)
     assert result.vector.tolist() == plain_sum(WIDE, 0, parties.inputs, others)
-
-
-def test_false_mask_keys_hide_the_sum():
-    # A server in the middle gives one device a key of its own in the place of another's.
-    parties = Parties(WIDE)
-    pending = dict(parties.advance(ClientState.ADVERTISED))
-    fooled = parties.ids[0]
-    honest = wire.decode(pending[fooled], WIDE)
-    position, advertised = next(iter(honest.keys.items()))
-    false = replace(advertised, mask_keys=(key_pair(b"\7" * 32).public,))
-    message = RosterMessage(honest.roster, {**honest.keys, position: false})
-    pending[fooled] = parties.encode(message)
-    parties.exchange(parties.exchange(pending))
-    replies = contribute_all(parties, parties.server.open_slot(0, BINDING), {})
-    assert looks_uniform(difference_to_truth(parties, replies, {}))
+    # Opened by a server that lies, it is alone.
+    data = parties.encode(OpenSlot(0, parties.members(parties.ids)))
+    with pytest.raises(PeerError) as refused:
+        parties.clients[fooled].receive(data)
+    assert refused.value.reason is Refusal.COHORT_TOO_SMALL
 
 
 # What the server sees before the unmasking.
@@ -585,7 +522,7 @@ def masked_inputs(seed, inputs=None, params=WIDE):
     parties = Parties(params, seed=seed)
     if inputs is not None:
         parties.inputs = inputs
-    replies = parties.deliver(parties.advance(ClientState.READY))
+    replies = parties.deliver(parties.advance(ClientState.LINKED))
     return {client: masked_vector(parties, data, params) for client, data in replies.items()}
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from malicious_clients import MaliciousClients, at_step, be_somebody_else, index_of, sign_badly
-from parties import Parties, make_ids, make_params, plain_sum
+from parties import BINDING, Parties, make_ids, make_params, plain_sum
 
 from deltafl.secagg import (
     Fault,
@@ -17,8 +17,6 @@ from deltafl.secagg import (
     SessionAborted,
     Stage,
     Step,
-    TrustedKeys,
-    UsageError,
     labels,
     signing,
 )
@@ -42,8 +40,7 @@ def advertisement(**changes):
     fields = {
         "params": COMPLETE,
         "client": 3,
-        "sealing_key": KEYS[0],
-        "mask_keys": (KEYS[1], KEYS[2]),
+        "key": KEYS[0],
     }
     return signing.advertisement(**(fields | changes))
 
@@ -52,12 +49,8 @@ def context(params=COMPLETE, session_id=bytes(32), slot=0, binding=b"binding"):
     return SlotContext.of(params, session_id, slot, binding)
 
 
-def survivors(members=(True, True, False, True), sealing_key=KEYS[0], **changes):
-    return signing.survivors(context(**changes), np.array(members), sealing_key)
-
-
-def listed(members=(True, True, False, True), session_id=bytes(32), slot=1, sealing_key=KEYS[0]):
-    return signing.members(session_id, slot, np.array(members), sealing_key)
+def survivors(members=(True, True, False, True), key=KEYS[0], **changes):
+    return signing.survivors(context(**changes), np.array(members), key)
 
 
 def test_every_part_of_an_advertisement_is_signed():
@@ -66,9 +59,7 @@ def test_every_part_of_an_advertisement_is_signed():
         advertisement(params=replace(COMPLETE, context=b"\1" * 32)),
         advertisement(params=replace(COMPLETE, threshold=2)),
         advertisement(client=4),
-        advertisement(sealing_key=KEYS[3]),
-        advertisement(mask_keys=(KEYS[2], KEYS[1])),
-        advertisement(mask_keys=(KEYS[1], KEYS[3])),
+        advertisement(key=KEYS[3]),
     ]
     assert len(set(statements)) == len(statements)
     assert advertisement() == statements[0]
@@ -87,23 +78,10 @@ def test_every_part_of_the_survivors_is_signed():
         survivors(binding=b"another"),
         survivors(params=renamed),
         survivors(params=whole),
-        survivors(sealing_key=KEYS[1]),
+        survivors(key=KEYS[1]),
     ]
     assert len(set(statements)) == len(statements)
     assert survivors() == statements[0]
-
-
-def test_every_part_of_a_list_of_members_is_signed():
-    statements = [
-        listed(),
-        listed((True, True, True, True)),
-        listed((True, True, False, True, False)),
-        listed(session_id=b"\1" * 32),
-        listed(slot=2),
-        listed(sealing_key=KEYS[1]),
-    ]
-    assert len(set(statements)) == len(statements)
-    assert listed() == statements[0]
 
 
 @given(
@@ -127,7 +105,6 @@ def test_keys_and_survivors_are_never_one_statement():
 def test_a_statement_begins_with_its_label():
     assert advertisement().startswith(labels.pack(Label.ADVERTISEMENT))
     assert survivors().startswith(labels.pack(Label.SURVIVORS))
-    assert listed().startswith(labels.pack(Label.MEMBERS))
 
 
 # Sessions.
@@ -181,9 +158,7 @@ def signed_by(other, *, in_the_name_of_its_own=False):
         named = signer
         if in_the_name_of_its_own:
             named = parties.enrolment.credentials(client).identity
-        statement = signing.advertisement(
-            parties.params, client, message.sealing_key, message.mask_keys
-        )
+        statement = signing.advertisement(parties.params, client, message.key)
         return replace(message, credential=Credential(named.public, signer.sign(statement)))
 
     return change
@@ -209,23 +184,20 @@ def test_the_keys_of_another_session_do_not_do():
 
 @pytest.mark.parametrize(
     "fields",
-    [{"survivors": 2}, {"slot": 1}, {"binding": b"another"}, {"sealing key of": make_ids(7)[3]}],
+    [{"survivors": 2}, {"slot": 1}, {"binding": b"another"}, {"key of": make_ids(7)[3]}],
 )
 def test_a_signature_of_something_else_drops_its_sender(fields):
     attacker = make_ids(7)[2]
 
     def change(parties, client, message):
-        slot, binding = fields.get("slot", parties.server._slot), fields.get("binding", b"")
+        slot, binding = fields.get("slot", parties.server._slot), fields.get("binding", BINDING)
         list_of = np.ones(7, dtype=np.bool_)
         if "survivors" in fields:
             list_of[fields["survivors"]] = False
-        own = parties.clients[client]
-        signed = SlotContext.of(
-            parties.params, own._cohort.session_id, slot, binding or b"what all devices were shown"
-        )
+        signed = SlotContext.of(parties.params, parties.session_id(), slot, binding)
         signer = parties.enrolment.credentials(client).identity
-        sealing_key = parties.sealing_key(fields.get("sealing key of", client))
-        statement = signing.survivors(signed, list_of, sealing_key)
+        key = parties.key(fields.get("key of", client))
+        statement = signing.survivors(signed, list_of, key)
         return replace(message, signature=signer.sign(statement))
 
     parties = MaliciousClients(COMPLETE, {(attacker, Stage.CONFIRM): change})
@@ -256,7 +228,7 @@ def test_exactly_t_signatures_are_enough():
     parties = MaliciousClients(
         COMPLETE, {(attacker, Stage.CONFIRM): sign_badly for attacker in ids[3:]}
     )
-    next(itertools.islice(parties.steps(), index_of(Stage.MASK, True, 1) - 1, None))
+    next(itertools.islice(parties.steps(), index_of(Stage.MASK, 1) - 1, None))
     [result] = parties.sums
     assert set(result.contributors) == set(ids)
     assert set(result.remaining) == set(ids[:3])
@@ -265,30 +237,16 @@ def test_exactly_t_signatures_are_enough():
 
 def test_a_request_carries_t_signatures_of_holders_on_its_own_list():
     for params in (COMPLETE, SPARSE):
-        parties, _, pending = at_step(index_of(Stage.UNMASK, True), params)
+        parties, _, pending = at_step(index_of(Stage.UNMASK), params)
         for client, data in pending.items():
             request = parties.decode(data)
             assert request.survivors.all()
             assert len(request.signatures) == params.threshold
-            holders = parties.clients[client]._cohort.holders.tolist()
+            holders = parties.clients[client]._phase.cohort.holders.tolist()
             assert set(request.signatures) <= set(holders)
-            context = parties.clients[client]._context
+            context = parties.clients[client]._phase.context
             for position, signature in request.signatures.items():
                 signer = parties.roster[position]
-                sealing_key = parties.sealing_key(signer)
-                statement = signing.survivors(context, request.survivors, sealing_key)
+                statement = signing.survivors(context, request.survivors, parties.key(signer))
                 public = parties.enrolment.credentials(signer).identity.public
                 assert verify(public, statement, signature)
-
-
-def test_requests_of_an_unsigned_session_carry_none():
-    params = make_params(7, threshold=3)
-    parties, _, pending = at_step(index_of(Stage.UNMASK, False), params)
-    assert all(not parties.decode(data).signatures for data in pending.values())
-
-
-def test_a_signed_session_needs_a_directory():
-    with pytest.raises(UsageError, match="directory"):
-        Server(COMPLETE, make_ids(7))
-    Server(COMPLETE, make_ids(7), TrustedKeys({}))
-    Server(COMPLETE, make_ids(7))

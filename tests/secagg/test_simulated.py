@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parties import BINDING, POLICY, make_ids, make_inputs, make_params, plain_sum
+from parties import BINDING, POLICY, make_ids, make_inputs, make_params, plain_sum, sealed_once
 
 from deltafl.secagg import (
     Client,
@@ -21,6 +21,7 @@ from deltafl.secagg import (
     SessionAborted,
     SlotSpec,
     keys,
+    links,
     prg,
     wire,
 )
@@ -34,139 +35,70 @@ from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.signing import Signer
 from deltafl.secagg.states import ClientState
 from deltafl.sim.cohort import shared as simulation
-from deltafl.sim.cohort.shared import SharedAgreements, SharedResults
-
-PRIME = 2**255 - 19
-ORDER = simulation._ORDER
-SECRETS = st.binary(min_size=32, max_size=32)
+from deltafl.sim.cohort.shared import SharedResults
 
 
-def drawn(agreements, secret):
-    """The pair of a secret, drawn from randomness that gives it."""
-    return agreements.generate(lambda size: secret[:size])
+@pytest.fixture(autouse=True, scope="module")
+def sealing_nothing_twice():
+    """Boxes are the same for the same contents, so that sessions can be compared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "seal", sealed_once)
+        yield
 
 
-def encoded(number):
-    return number.to_bytes(32, "little")
+SAME = replace(PLAIN, seal=sealed_once)
+"""What parties compute with that share nothing."""
+
+OWN, OTHER = (keys.recipient(bytes([i]) * 32) for i in (1, 2))
 
 
-@pytest.mark.slow
-@given(secrets=st.lists(SECRETS, min_size=2, max_size=4, unique=True), data=st.data())
-@settings(max_examples=60)
-def test_agreements_are_those_of_plain_pairs_in_any_order_and_number(secrets, data):
-    agreements = SharedAgreements()
-    shared, plain = [drawn(agreements, s) for s in secrets], [keys.key_pair(s) for s in secrets]
-    index = st.integers(0, len(secrets) - 1)
-    for own, peer in data.draw(st.lists(st.tuples(index, index), max_size=12)):
-        assert shared[own].public == plain[own].public
-        assert shared[own].agree(shared[peer].public) == plain[own].agree(plain[peer].public)
+# --- boxes ----------------------------------------------------------------------------------------
 
 
-@given(secret=SECRETS, other=SECRETS, bit=st.integers(0, 255), first=st.booleans())
-@settings(max_examples=60)
-def test_keys_that_differ_by_a_bit_meet_no_entry_of_each_other(secret, other, bit, first):
-    agreements = SharedAgreements()
-    own, peer = drawn(agreements, secret), drawn(agreements, other)
-    shared = own.agree(peer.public)
-    flipped = encoded(int.from_bytes(peer.public, "little") ^ 1 << bit)
-    if not keys.is_low_order(flipped):
-        assert own.agree(flipped) == keys.key_pair(secret).agree(flipped)
-        # The other end is shown its own key with the bit flipped, or the first end's.
-        theirs = flipped if first else encoded(int.from_bytes(own.public, "little") ^ 1 << bit)
-        if not keys.is_low_order(theirs):
-            assert peer.agree(theirs) == keys.key_pair(other).agree(theirs)
-    assert peer.agree(own.public) == shared == keys.key_pair(other).agree(own.public)
+@given(content=st.binary(max_size=80), info=st.binary(max_size=40))
+@settings(max_examples=20)
+def test_a_shared_box_opens_as_a_plain_one(content, info):
+    boxes = simulation.SharedBoxes()
+    box = boxes.seal(content, OWN.public, info)
+    assert OWN.open(box, info) == content
+    for _ in range(2):  # what is known, and what is tried
+        assert boxes.open(OWN, box, info) == content
+    assert boxes._sealed == {}
 
 
-def test_a_server_that_shows_each_device_another_key_gets_what_it_would_have_got():
-    agreements = SharedAgreements()
-    secrets = [bytes([i]) * 32 for i in range(1, 5)]
-    pairs, plain = [drawn(agreements, s) for s in secrets], [keys.key_pair(s) for s in secrets]
-    asked = [(0, 1), (1, 2), (2, 0), (1, 0), (0, 2), (3, 0), (0, 1), (2, 1)]
-    for own, shown in asked:
-        assert pairs[own].agree(pairs[shown].public) == plain[own].agree(plain[shown].public)
+def test_a_shared_box_opens_for_its_owner_under_its_own_info_only():
+    for key, info, changed in ((OTHER, b"info", 0), (OWN, b"other", 0), (OWN, b"info", 1)):
+        boxes = simulation.SharedBoxes()
+        box = boxes.seal(b"content", OWN.public, b"info")
+        told = box[:-1] + bytes([box[-1] ^ changed])
+        assert boxes.open(key, told, info) is None
+    assert boxes.open(OWN, box, b"info") == b"content"
 
 
-@pytest.mark.parametrize("high_bit", [0, 1 << 255])
-@pytest.mark.parametrize("number", [2, 9, PRIME - 2])
-def test_another_encoding_of_a_key_is_another_key(number, high_bit):
-    agreements = SharedAgreements()
-    secret = bytes(range(32))
-    own = drawn(agreements, secret)
-    alias = encoded(number + high_bit)
-    assert own.agree(alias) == keys.key_pair(secret).agree(alias)
-    assert not agreements._waiting
+def test_what_is_known_of_a_box_is_what_is_given():
+    """Control of the above: a box whose content is known is not opened."""
+    boxes = simulation.SharedBoxes()
+    box = boxes.seal(b"content", OWN.public, b"info")
+    boxes._sealed[box] = OWN.public, b"info", b"planted"
+    assert boxes.open(OWN, box, b"info") == b"planted"
 
 
-@pytest.mark.parametrize("number", [0, 1, PRIME - 1, PRIME, PRIME + 1])
-def test_low_order_keys_are_refused_as_by_plain_pairs(number):
-    agreements = SharedAgreements()
-    own = drawn(agreements, bytes(range(32)))
-    for _ in range(2):
-        with pytest.raises(PeerError, match="all zeros") as refused:
-            own.agree(encoded(number))
-        assert refused.value.reason is Refusal.BAD_KEY
-    assert not agreements._waiting
-
-
-def test_an_agreement_is_computed_once_and_then_forgotten(monkeypatch):
-    computed = []
-    plain = simulation.crypto_scalarmult_base
-    monkeypatch.setattr(
-        simulation, "crypto_scalarmult_base", lambda s: computed.append(s) or plain(s)
+def test_a_link_is_derived_once_for_both_ends_and_then_forgotten(monkeypatch):
+    derived = []
+    honest = links.link
+    monkeypatch.setattr(links, "link", lambda *said: derived.append(said) or honest(*said))
+    results = SharedResults()
+    low, high = (
+        links.End(i, bytes([i]) * 32, key.public, bytes([i]) * 32, bytes([i]) * 32)
+        for i, key in ((1, OWN), (2, OTHER))
     )
-    agreements = SharedAgreements()
-    pairs = [drawn(agreements, bytes([i]) * 32) for i in range(1, 6)]
-    for own in pairs:
-        for peer in pairs:
-            if peer is not own:
-                own.agree(peer.public)
-    assert len(computed) == 10
-    assert not agreements._waiting
-
-
-def test_what_is_kept_is_what_is_given():
-    agreements = SharedAgreements()
-    own, peer = (drawn(agreements, bytes([i]) * 32) for i in (1, 2))
-    own.agree(peer.public)
-    agreements._waiting[own.public, peer.public] = b"planted"
-    assert peer.agree(own.public) == b"planted"
-
-
-# --- products of scalars -------------------------------------------------------------------------
-
-
-@given(one=SECRETS, other=SECRETS)
-@settings(max_examples=200)
-def test_secrets_of_products_are_scalars_and_the_product_but_for_the_sign(one, other):
-    number = simulation._scalar(one) * simulation._scalar(other)
-    secret = simulation._secret_of(number)
-    scalar = int.from_bytes(secret, "little")
-    assert simulation._scalar(secret) == scalar
-    assert (scalar - number) % ORDER == 0 or (scalar + number) % ORDER == 0
-
-
-@given(secret=SECRETS)
-@settings(max_examples=50)
-def test_scalars_are_those_of_x25519(secret):
-    """Python's integers beside RFC 7748, section 5."""
-    clamped = bytearray(secret)
-    clamped[0] &= 248
-    clamped[31] = clamped[31] & 127 | 64
-    assert simulation._scalar(secret) == int.from_bytes(clamped, "little")
-
-
-def test_a_product_without_a_secret_is_agreed_on_as_always():
-    # The multiple of 8 that is −2^100 modulo the order: 8 times the order less 2^100, above 2^255.
-    product = -(2**100)
-    assert simulation._secret_of(product) is simulation._secret_of(-product) is None
-    own = bytes(range(32))
-    inverse = pow(simulation._scalar(own), -1, ORDER)
-    other = simulation._secret_of(product * inverse)
-    agreements = SharedAgreements()
-    pair, peer = drawn(agreements, own), drawn(agreements, other)
-    shared = keys.key_pair(own).agree(peer.public)
-    assert pair.agree(peer.public) == shared == peer.agree(pair.public)
+    first, second = (results.apply(links.link, b"s" * 32, low, high, 2) for _ in range(2))
+    assert first == second == honest(b"s" * 32, low, high, 2)
+    assert len(derived) == 1
+    assert results._links == {}
+    other = results.apply(links.link, b"t" * 32, low, high, 2)
+    assert other != first
+    assert len(derived) == 2
 
 
 # --- sessions ------------------------------------------------------------------------------------
@@ -280,7 +212,7 @@ class Played:
 def test_every_byte_of_a_session_is_the_same(degree):
     params = make_params(9, degree=degree, slots=((4, 16), (300, 40), (3, 64)))
     for seed in range(3):
-        assert play(params, simulation.simulated(), seed) == play(params, PLAIN, seed)
+        assert play(params, simulation.simulated(), seed) == play(params, SAME, seed)
 
 
 LENGTHS = st.sampled_from([(4, 32), (8, 64), (256, 32), (257, 32), (300, 40), (128, 64), (129, 64)])
@@ -291,10 +223,12 @@ LENGTHS = st.sampled_from([(4, 32), (8, 64), (256, 32), (257, 32), (300, 40), (1
 def troubled_sessions(draw):
     num_invited = draw(st.integers(4, 7))
     degree = draw(st.sampled_from([None, None, 4]))
-    signed = draw(st.booleans())
     complete = degree is None or degree >= num_invited - 1
     kinds = st.lists(st.tuples(LENGTHS, st.booleans()), min_size=1, max_size=3)
-    slots = [(*length, whole, whole and signed and complete) for length, whole in draw(kinds)]
+    slots = [
+        (*length, whole, whole and complete and draw(st.booleans()))
+        for length, whole in draw(kinds)
+    ]
     params = make_params(num_invited, degree=degree, threshold=2, slots=slots, min_cohort=2)
     devices = st.sampled_from(make_ids(num_invited))
     troubles = st.builds(
@@ -327,7 +261,7 @@ def test_every_byte_of_a_troubled_session_is_the_same():
                 patch.setattr(simulation, "_KEPT_BYTES", kept)
             primitives = simulation.simulated(share_up_to=share_up_to)
             messages, sums = play(params, primitives, seed, troubles)
-        assert (messages, sums) == play(params, PLAIN, seed, troubles)
+        assert (messages, sums) == play(params, SAME, seed, troubles)
         seen.update([("kept", kept), ("shared", share_up_to)])
         for slot, result in enumerate(sums):
             whole = params.slots[slot].whole
@@ -361,11 +295,11 @@ def test_devices_that_are_shown_different_things_share_nothing(whole, length, bi
     for order in range(4):
         troubles = {0: Trouble(**shown, order=order)}
         messages, sums = play(params, simulation.simulated(), 0, troubles)
-        assert (messages, sums) == play(params, PLAIN, 0, troubles)
+        assert (messages, sums) == play(params, SAME, 0, troubles)
         inputs = make_inputs(params, make_ids(6), 0)
         if isinstance(sums[0], tuple):
             assert sums[0][0] != plain_sum(params, 0, inputs, sums[0][1])
-        else:  # an unsigned tolerant slot in which the odd one refuses the survivors
+        else:
             assert sums[0] is None or isinstance(sums[0], str)
 
 
@@ -389,7 +323,7 @@ def blind_to(what):
 
 def test_masks_that_are_shared_by_their_secret_alone_would_be_seen(monkeypatch):
     params = make_params(6, slots=((*SHORT, True),))
-    plain = play(params, PLAIN, 0, {})
+    plain = play(params, SAME, 0, {})
     assert play(params, simulation.simulated(), 0, {}) == plain
     monkeypatch.setattr(simulation.SharedMasks, "add_pairwise", blind_to(b"one for all"))
     assert play(params, simulation.simulated(), 0, {}) != plain
@@ -419,7 +353,7 @@ class Streams:
 def test_each_mask_is_made_once_while_there_is_memory(length, bits, kept, pairs, monkeypatch):
     """Fifteen pairs of six devices; without memory, both ends of each make it."""
     params = make_params(6, slots=((length, bits, True),))
-    plain = play(params, PLAIN, 0, {})
+    plain = play(params, SAME, 0, {})
     monkeypatch.setattr(simulation, "_KEPT_BYTES", kept)
     streams = Streams(monkeypatch)
     assert play(params, simulation.simulated(), 0, {}) == plain
@@ -429,7 +363,7 @@ def test_each_mask_is_made_once_while_there_is_memory(length, bits, kept, pairs,
 @pytest.mark.parametrize(("share_up_to", "pairs"), [(2399, 0), (2400, 15)])
 def test_longer_vectors_than_are_shared_are_masked_by_each_end(share_up_to, pairs, monkeypatch):
     params = make_params(6, slots=((300, 40, True),))
-    plain = play(params, PLAIN, 0, {})
+    plain = play(params, SAME, 0, {})
     streams = Streams(monkeypatch)
     assert play(params, simulation.simulated(share_up_to=share_up_to), 0, {}) == plain
     assert streams.made == pairs
@@ -439,7 +373,7 @@ def test_longer_vectors_than_are_shared_are_masked_by_each_end(share_up_to, pair
 def test_memory_for_some_of_the_sums_is_never_exceeded(room, monkeypatch):
     params = make_params(8, slots=((300, 40, True),))
     total_bytes = 300 * 8
-    plain = play(params, PLAIN, 0, {})
+    plain = play(params, SAME, 0, {})
     monkeypatch.setattr(simulation, "_KEPT_BYTES", room * total_bytes)
     waiting = []
     honest = simulation.SharedMasks._sum_for
@@ -510,7 +444,7 @@ def examined(monkeypatch):
 
 def test_a_proof_is_examined_once_for_all_devices(monkeypatch):
     params = make_params(5, slots=((4, 24, True, True), (2, 24, True, True)))
-    plain = play(params, PLAIN, 0, {})
+    plain = play(params, SAME, 0, {})
     asked = examined(monkeypatch)
     assert play(params, simulation.simulated(), 0, {}) == plain
     assert [opening.spec.length for opening in asked] == [4, 2]
@@ -542,10 +476,15 @@ def test_what_was_found_of_one_sum_is_not_believed_of_another(monkeypatch):
     assert shared.examine.cache_info().currsize == 1
 
 
-def test_another_agreement_would_be_seen(monkeypatch):
+def test_other_links_would_be_seen(monkeypatch):
     params = make_params(9)
-    plain = play(params, PLAIN, 0)
-    monkeypatch.setattr(simulation, "_secret_of", lambda number: encoded(number % ORDER))
+    plain = play(params, SAME, 0)
+    honest = links.link
+
+    def link(session_id, low, high, num_slots):
+        return honest(session_id, low, low, num_slots)
+
+    monkeypatch.setattr(links, "link", link)
     assert play(params, simulation.simulated(), 0)[0] != plain[0]
 
 
@@ -561,7 +500,7 @@ class Counted:
 
 
 def alone(add_masks):
-    return Primitives(add_masks=add_masks, add_pairwise=pairwise_with(add_masks))
+    return Primitives(seal=sealed_once, add_masks=add_masks, add_pairwise=pairwise_with(add_masks))
 
 
 def sharing_short_ones(add_masks):
@@ -572,7 +511,7 @@ def sharing_short_ones(add_masks):
 def test_masks_are_added_by_what_the_parties_were_given(make, shares):
     params = make_params(6, slots=((4, 16), (300, 40), (3, 40, True)))
     counted = Counted()
-    assert play(params, make(counted), 1) == play(params, PLAIN, 1)
+    assert play(params, make(counted), 1) == play(params, SAME, 1)
     # The first slot: six devices with a self mask and five with others each, and the server, who
     # takes six off. The second, after which one is gone: its five masks with the others have to
     # come off as well. The third is whole, so nothing is unmasked. Short masks may be shared.
@@ -589,7 +528,7 @@ def test_masks_that_are_left_out_would_be_seen():
         add_masks(total, added[1:], subtracted)
 
     messages, sums = play(params, alone(forgetful), 1)
-    plain_messages, plain_sums = play(params, PLAIN, 1)
+    plain_messages, plain_sums = play(params, SAME, 1)
     assert messages != plain_messages
     assert not np.array_equal(sums[1][0], plain_sums[1][0])
 
@@ -641,6 +580,8 @@ def test_devices_that_are_shown_different_openings_do_not_share_what_they_read()
     primitives = simulation.simulated()
     for params in [make_params(num_invited=3), make_params(num_invited=4)] * 2:
         ids = make_ids(params.num_invited)
-        for client in [Client(i, POLICY, primitives=primitives) for i in ids]:
-            client.receive(Server(params, ids).start()[client.client_id])
+        devices = Enrolment(SeededRandomness(bytes(32)))
+        for i in ids:
+            client = Client(i, POLICY, devices.credentials(i), primitives=primitives)
+            client.receive(Server(params, ids, devices).start()[i])
             assert client.params == params

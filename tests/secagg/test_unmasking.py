@@ -22,17 +22,18 @@ from malicious_clients import (
     every_kind,
     index_of,
     lie_about,
-    refuse,
-    reseal,
+    relink,
+    say_of_links,
     seal_junk,
     sign_badly,
+    unread,
 )
 from parties import BINDING, Parties, make_params, plain_sum
 
-from deltafl.secagg import Fault, SessionAborted, Stage, Step, keys, shamir
+from deltafl.secagg import Fault, SessionAborted, Stage, Step, shamir
 from deltafl.secagg.blame import places_of_errors, trace
 from deltafl.secagg.graph import Graph
-from deltafl.secagg.masks import SlotContext, seed_commitment
+from deltafl.secagg.masks import SlotContext, recovery_commitment, seed_commitment
 from deltafl.secagg.messages import ShareKind, UnmaskShares
 from deltafl.secagg.params import SessionId
 from deltafl.secagg.randomness import SeededRandomness
@@ -42,6 +43,8 @@ from deltafl.secagg.unmasking import Promises, SlotSecrets
 # One slot's secrets, without a session around them.
 
 CONTEXT = SlotContext(SessionId(bytes(32)), b"slot")
+COMMIT = (seed_commitment, recovery_commitment)
+"""To the secrets of either `ShareKind`."""
 
 
 class Slot:
@@ -61,13 +64,15 @@ class Slot:
             dealt = shamir.split(self.secrets[p], points, threshold, randomness)
             self.shares |= {(h, p): share for h, share in zip(holders, dealt, strict=True)}
         self.commitments = {
-            p: seed_commitment(CONTEXT.session_id, 0, p, self.secrets[p][ShareKind.SEED])
+            p: tuple(
+                commit(CONTEXT.session_id, 0, p, secret)
+                for commit, secret in zip(COMMIT, self.secrets[p], strict=True)
+            )
             for p in everyone
         }
-        self.public = {p: keys.key_pair(self.secrets[p][ShareKind.KEY]).public for p in everyone}
 
     def kind(self, position):
-        return ShareKind.SEED if position in self.survivors else ShareKind.KEY
+        return ShareKind.SEED if position in self.survivors else ShareKind.RECOVERY
 
     def told(self, holder, left_out=()):
         """What a device has to answer."""
@@ -87,6 +92,12 @@ class Slot:
         survivors[sorted(self.survivors)] = True
         return SlotSecrets(self.graph, self.threshold, members, survivors)
 
+    def linked(self, unlinked=()):
+        """All devices but some, as those with which a device has a link."""
+        members = np.ones(self.graph.num_devices, dtype=np.bool_)
+        members[list(unlinked)] = False
+        return members
+
     def recover(self, answering=None):
         secrets, blame = self.traced(answering)
         return secrets.recovered(blame.secrets), blame
@@ -94,12 +105,12 @@ class Slot:
     def traced(self, answering=None):
         secrets = self.open()
         for holder in sorted(self.survivors) if answering is None else answering:
-            assert secrets.take(holder, self.told(holder), frozenset()) is None
+            assert secrets.take(holder, self.told(holder), self.linked()) is None
         return secrets, trace(secrets, self.promises)
 
     @property
     def promises(self):
-        return Promises(CONTEXT, 0, self.commitments, self.public)
+        return Promises(CONTEXT, 0, self.commitments)
 
     def spoil(self, holder, position, error=1, limb=3):
         share = self.shares[holder, position][self.kind(position)]
@@ -109,9 +120,13 @@ class Slot:
         """All secrets are those that were dealt."""
         assert dict(recovered.seeds) == {p: self.secrets[p][0] for p in self.survivors}
         gone = set(range(self.graph.num_devices)) - self.survivors
-        assert {p: pair.secret for p, pair in recovered.mask_keys.items()} == {
-            p: self.secrets[p][1] for p in gone
-        }
+        assert dict(recovered.recovery) == {p: self.secrets[p][1] for p in gone}
+
+    def promise(self, position, kind, commitment=bytes(32)):
+        """Have a device commit to something else."""
+        both = list(self.commitments[position])
+        both[kind] = commitment
+        self.commitments[position] = tuple(both)
 
 
 slots = st.sampled_from([(7, 6, 3), (8, 7, 5), (5, 4, 5), (12, 6, 3), (12, 8, 4), (10, 4, 2)])
@@ -263,8 +278,8 @@ def test_what_too_few_others_can_check_is_not_held_against_a_suspect():
     secrets = slot.open()
     for holder in range(9):
         # Of the device at 5, four hold shares besides the two who lie about another.
-        refused = frozenset({5} if holder < 3 else ())
-        assert secrets.take(holder, slot.told(holder, refused), refused) is None
+        off = {5} if holder < 3 else set()
+        assert secrets.take(holder, slot.told(holder, off), slot.linked(off)) is None
     blame = trace(secrets, slot.promises)
     slot.check(secrets.recovered(blame.secrets))
     assert blame.disputes == {(8, 3), (8, 4)}
@@ -337,8 +352,8 @@ def test_a_suspect_that_nobody_can_judge_is_not_blamed():
             slot.spoil(liar, owner, (liar + 1) * liar * (liar - 1))
     secrets = slot.open()
     for holder in range(10):
-        refused = frozenset({9} if holder < 3 else ())  # the device at 6 is among the first t
-        assert secrets.take(holder, slot.told(holder, refused), refused) is None
+        off = {9} if holder < 3 else set()  # the device at 6 is among the first t
+        assert secrets.take(holder, slot.told(holder, off), slot.linked(off)) is None
     blame = trace(secrets, slot.promises)
     slot.check(secrets.recovered(blame.secrets))
     assert (blame.faults, blame.disputes) == ({}, {(9, 6)})
@@ -362,8 +377,8 @@ def test_shares_that_never_came_are_not_wrong():
         slot.spoil(3, owner)
     secrets = slot.open()
     for holder in range(9):
-        refused = frozenset({8} if holder == 0 else {2} if holder > 3 else ())
-        assert secrets.take(holder, slot.told(holder, refused), refused) is None
+        off = {8} if holder == 0 else {2} if holder > 3 else set()
+        assert secrets.take(holder, slot.told(holder, off), slot.linked(off)) is None
     blame = trace(secrets, slot.promises)
     slot.check(secrets.recovered(blame.secrets))
     assert blame.disputes == {(2, 3), (8, 3)}
@@ -404,7 +419,7 @@ def test_a_liar_is_found_out_once_whatever_it_lies_about(monkeypatch, liar):
 @pytest.mark.parametrize("threshold", [3, 4])
 def test_a_false_commitment_names_its_dealer_and_ends_the_slot(threshold):
     slot = Slot(7, 6, threshold)
-    slot.commitments[4] = bytes(32)
+    slot.promise(4, ShareKind.SEED)
     secrets, blame = slot.traced()
     assert (blame.faults, blame.disputes) == ({4: Fault.BAD_COMMITMENT}, frozenset())
     with pytest.raises(SessionAborted, match="position 4 do not give the seed"):
@@ -413,7 +428,8 @@ def test_a_false_commitment_names_its_dealer_and_ends_the_slot(threshold):
 
 def test_all_false_commitments_of_a_slot_are_named():
     slot = Slot(7, 6, 3)
-    slot.commitments |= {1: bytes(32), 4: bytes(32)}
+    for position in (1, 4):
+        slot.promise(position, ShareKind.SEED)
     secrets, blame = slot.traced()
     with pytest.raises(SessionAborted, match="position 1 do not give the seed"):
         secrets.recovered(blame.secrets)
@@ -424,7 +440,7 @@ def test_all_false_commitments_of_a_slot_are_named():
 def test_a_false_commitment_among_liars_ends_the_slot_and_names_nobody(liars):
     # More may have lied than decoding can tell: all seven shares agree, or nobody is to be blamed.
     slot = Slot(7, 6, 3)
-    slot.commitments[4] = bytes(32)
+    slot.promise(4, ShareKind.SEED)
     for liar in liars:
         slot.spoil(liar, 4)
     with pytest.raises(SessionAborted, match="position 4 do not fit together"):
@@ -433,7 +449,7 @@ def test_a_false_commitment_among_liars_ends_the_slot_and_names_nobody(liars):
 
 def test_a_false_commitment_beside_lies_about_others_is_named():
     slot = Slot(7, 6, 3)
-    slot.commitments[4] = bytes(32)
+    slot.promise(4, ShareKind.SEED)
     for liar in (0, 5):
         slot.spoil(liar, 2)
     _, blame = slot.traced()
@@ -444,21 +460,24 @@ def test_a_false_commitment_beside_lies_about_others_is_named():
 def test_a_false_commitment_is_not_believed_from_t_shares_alone():
     # Any t shares fit together: they do not show that it was not one of them.
     slot = Slot(7, 6, 7)
-    slot.commitments[4] = bytes(32)
+    slot.promise(4, ShareKind.SEED)
     with pytest.raises(SessionAborted, match="do not fit together"):
         slot.recover()
 
 
-def test_another_key_than_the_advertised_one_ends_the_slot_and_names_its_dealer():
+def test_another_recovery_key_than_the_promised_one_ends_the_slot_and_names_its_dealer():
     slot = Slot(7, 6, 3, survivors=[0, 1, 2, 3, 5, 6])
-    slot.public[4] = keys.key_pair(b"\7" * 32).public
-    with pytest.raises(SessionAborted, match="position 4 do not give the key"):
-        slot.recover()
+    slot.promise(4, ShareKind.RECOVERY)
+    secrets, blame = slot.traced()
+    assert (blame.faults, blame.disputes) == ({4: Fault.BAD_COMMITMENT}, frozenset())
+    with pytest.raises(SessionAborted, match="position 4 do not give the recovery key"):
+        secrets.recovered(blame.secrets)
 
 
-def test_another_key_of_a_device_that_stays_does_no_harm():
-    slot = Slot(7, 6, 3)
-    slot.public[4] = keys.key_pair(b"\7" * 32).public
+def test_a_false_promise_of_what_is_not_asked_for_does_no_harm():
+    slot = Slot(7, 6, 3, survivors=[0, 1, 2, 3, 4, 5])
+    slot.promise(4, ShareKind.RECOVERY)
+    slot.promise(6, ShareKind.SEED)
     recovered, blame = slot.recover()
     slot.check(recovered)
     assert blame.faults == {}
@@ -496,22 +515,22 @@ def test_what_was_not_asked_for_is_malformed(degree):
         )
 
     for row in range(len(near)):
-        assert slot.open().take(2, without(row), frozenset()) is Fault.MALFORMED
+        assert slot.open().take(2, without(row), slot.linked()) is Fault.MALFORMED
     for kinds in (1 - told.kinds, np.where(told.positions == other, 1, 0).astype(np.uint8)):
-        assert slot.open().take(2, replace(told, kinds=kinds), frozenset()) is Fault.MALFORMED
+        assert slot.open().take(2, replace(told, kinds=kinds), slot.linked()) is Fault.MALFORMED
     for stranger in (7, 2**31, 2**32 - 1):
         positions = told.positions.copy()
         positions[-1] = stranger
         wrong = replace(told, positions=positions)
-        assert slot.open().take(2, wrong, frozenset()) is Fault.MALFORMED
-    assert slot.open().take(2, told, frozenset()) is None
+        assert slot.open().take(2, wrong, slot.linked()) is Fault.MALFORMED
+    assert slot.open().take(2, told, slot.linked()) is None
 
 
-def test_refused_shares_must_be_left_out():
+def test_shares_of_a_device_without_a_link_must_be_left_out():
     slot = Slot(7, 6, 3)
-    assert slot.open().take(2, slot.told(2), frozenset({4})) is Fault.MALFORMED
-    assert slot.open().take(2, slot.told(2, left_out={4}), frozenset({4})) is None
-    assert slot.open().take(2, slot.told(2, left_out={4, 5}), frozenset({4})) is Fault.MALFORMED
+    assert slot.open().take(2, slot.told(2), slot.linked({4})) is Fault.MALFORMED
+    assert slot.open().take(2, slot.told(2, left_out={4}), slot.linked({4})) is None
+    assert slot.open().take(2, slot.told(2, left_out={4, 5}), slot.linked({4})) is Fault.MALFORMED
 
 
 def test_a_refused_answer_leaves_no_shares_behind():
@@ -520,9 +539,9 @@ def test_a_refused_answer_leaves_no_shares_behind():
     for holder in range(7):
         told = slot.told(holder)
         if holder == 2:
-            assert secrets.take(2, replace(told, kinds=1 - told.kinds), frozenset()) is not None
+            assert secrets.take(2, replace(told, kinds=1 - told.kinds), slot.linked()) is not None
         else:
-            assert secrets.take(holder, told, frozenset()) is None
+            assert secrets.take(holder, told, slot.linked()) is None
     with pytest.raises(SessionAborted, match="6 shares came for position 0"):
         trace(secrets, slot.promises)
 
@@ -530,7 +549,7 @@ def test_a_refused_answer_leaves_no_shares_behind():
 def test_secrets_are_not_printed():
     slot = Slot(5, 4, 3, survivors=[0, 1, 2, 3])
     recovered, blame = slot.recover()
-    for secret in (*recovered.seeds.values(), recovered.mask_keys[4].secret):
+    for secret in (*recovered.seeds.values(), recovered.recovery[4]):
         assert repr(secret) not in repr((recovered, blame))
 
 
@@ -604,7 +623,7 @@ def test_one_wrong_share_costs_neither_the_sum_nor_a_device(params, which):
 
 
 @every_kind
-def test_wrong_shares_of_a_key_and_of_seeds_name_their_sender(params):
+def test_wrong_shares_of_a_recovery_key_and_of_seeds_name_their_sender(params):
     gone = device_at(params, 5)
     parties, replies = at_unmasking(params, vanished=[gone])
     liar = device_at(params, [p for p in holders_of(params, 5) if p != 5][1])
@@ -758,50 +777,94 @@ def test_a_device_is_dropped_for_its_first_fault(params):
 
 
 @every_kind
-def test_a_false_commitment_of_a_device_that_vanishes_does_no_harm(params):
+def test_a_false_commitment_to_a_seed_of_a_device_that_vanishes_does_no_harm(params):
+    def commit(parties, client, message):
+        told = [told if i % 2 else bytes(32) for i, told in enumerate(message.commitments)]
+        return replace(message, commitments=tuple(told))
+
     attacker = device_at(params, 5)
-    changes = {(attacker, Stage.SHARE): commit_falsely, (attacker, Stage.MASK): lambda *_: None}
+    changes = {(attacker, Stage.SHARE): commit, (attacker, Stage.MASK): lambda *_: None}
     parties = MaliciousClients(params, changes)
     parties.finish()
     assert parties.faults == {attacker: Fault.TIMED_OUT}
 
 
-def deal_other_keys(parties, attacker):
-    """Have a device share other secret keys than those it advertised."""
-    machine = parties.clients[attacker]
-    machine._own_mask_secrets = lambda: [b"\7" * 32 for _ in parties.params.slots]
+@every_kind
+@pytest.mark.parametrize("slot", [0, 1])
+def test_wrong_deposits_of_a_device_that_vanishes_are_named_and_there_is_no_sum(params, slot):
+    """The key that it hid is not the one of which it gave the digest, as its neighbour did."""
+    attacker, peer = device_at(params, 5), holders_of(params, 5)[0]
+    hidden = 16 + 48 * slot + 16
+    changes = {
+        (attacker, Stage.RECEIPT): say_of_links(hidden, [peer]),
+        (attacker, Stage.MASK): lambda *_: None,
+    }
+    parties = MaliciousClients(params, changes)
+    if slot == 0:
+        with pytest.raises(SessionAborted, match="position 5, which is gone, had deposited other"):
+            parties.finish()
+        assert parties.sums == []
+        assert parties.server.state is ServerState.ABORTED
+    else:  # it is gone before that slot is opened
+        assert len(parties.finish()) == 2
+    # It is lost for its silence; that it had lied comes to light later.
+    assert parties.faults == {attacker: Fault.TIMED_OUT}
 
 
 @every_kind
-def test_another_key_of_a_device_that_vanishes_ends_the_session_and_says_whose(params):
+def test_wrong_deposits_of_a_device_that_stays_do_no_harm(params):
     attacker = device_at(params, 5)
-    parties = MaliciousClients(params, {(attacker, Stage.MASK): lambda *_: None})
-    deal_other_keys(parties, attacker)
-    with pytest.raises(SessionAborted, match="position 5 do not give the key"):
-        parties.finish()
-    assert parties.server.state is ServerState.ABORTED
-    assert parties.sums == []
-
-
-@every_kind
-def test_another_key_of_a_device_that_stays_does_no_harm_to_a_session(params):
-    attacker = device_at(params, 5)
-    parties = MaliciousClients(params, {})
-    deal_other_keys(parties, attacker)
+    parties = MaliciousClients(params, {(attacker, Stage.RECEIPT): say_of_links(32)})
     sums = parties.finish()
     assert parties.faults == {}
     assert all(set(result.contributors) == set(parties.roster) for result in sums)
 
 
 @every_kind
+def test_a_false_commitment_to_a_recovery_key_ends_the_session_where_it_is_needed(params):
+    attacker = device_at(params, 5)
+    for vanishes in (False, True):
+        changes = {(attacker, Stage.SHARE): commit_falsely_to_recovery}
+        if vanishes:
+            changes[attacker, Stage.MASK] = lambda *_: None
+        parties = MaliciousClients(params, changes)
+        if vanishes:
+            with pytest.raises(SessionAborted, match="position 5 do not give the recovery key"):
+                parties.finish()
+            assert parties.sums == []
+        else:
+            assert len(parties.finish()) == 2
+
+
+def commit_falsely_to_recovery(parties, client, message):
+    told = [bytes(32) if i % 2 else told for i, told in enumerate(message.commitments)]
+    return replace(message, commitments=tuple(told))
+
+
+@every_kind
+@pytest.mark.parametrize("num_gone", [1, 2])
+def test_masks_of_lost_devices_are_removed_with_what_they_deposited(params, num_gone):
+    gone = [device_at(params, p) for p in (5, 8)[:num_gone]]
+    parties = MaliciousClients(params, {(c, Stage.MASK): lambda *_: None for c in gone})
+    sums = parties.finish()
+    left = tuple(c for c in parties.roster if c not in gone)
+    assert [result.contributors for result in sums] == [left, left]
+    recovered = sums[0].recovered
+    assert dict(recovered.recovery) == {
+        parties.position(c): parties.randomness[c].given[2] for c in gone
+    }
+    assert set(recovered.seeds) == {parties.position(c) for c in left}
+
+
+@every_kind
 def test_shares_that_do_not_fit_together_end_the_session_and_say_whose(params):
     attacker = device_at(params, 5)
 
-    def content(recipient, limbs):
-        return ((limbs.astype(np.uint64) + 1 + recipient**4) % shamir.PRIME).astype(np.uint32)
+    def content(recipient, half, limbs):
+        told = (limbs.astype(np.uint64) + 1 + recipient**4) % shamir.PRIME
+        return half + told.astype("<u4").tobytes()
 
-    change = lambda *say: reseal(*say, content)  # noqa: E731
-    parties = MaliciousClients(params, {(attacker, Stage.SHARE): change})
+    parties = MaliciousClients(params, {(attacker, Stage.SHARE): relink(content)})
     with pytest.raises(SessionAborted, match="position 5 do not fit together"):
         parties.finish()
     assert parties.sums == []
@@ -839,18 +902,8 @@ def outside_for_one(parties, client, message):
     return deal_outside_the_field(list(message.boxes)[:1])(parties, client, message)
 
 
-def refuse_one(parties, client, message):
-    near = parties.clients[client]._held.positions.tolist()
-    return refuse([p for p in near if p != parties.clients[client]._cohort.position][:1])(
-        parties, client, message
-    )
-
-
-def refuse_all(parties, client, message):
-    own = parties.clients[client]
-    return refuse(p for p in own._held.positions.tolist() if p != own._cohort.position)(
-        parties, client, message
-    )
+def unread_one(parties, client, message):
+    return unread(list(message.links)[:1])(parties, client, message)
 
 
 MISCHIEF = {
@@ -864,8 +917,9 @@ MISCHIEF = {
     (Stage.SHARE, "junk for one"): junk_for_one,
     (Stage.SHARE, "outside the field for one"): outside_for_one,
     (Stage.SHARE, "commits falsely"): commit_falsely,
-    (Stage.RECEIPT, "refuses one"): refuse_one,
-    (Stage.RECEIPT, "refuses all"): refuse_all,
+    (Stage.RECEIPT, "reads one less"): unread_one,
+    (Stage.RECEIPT, "reads nothing"): unread(range(14)),
+    (Stage.RECEIPT, "says another digest"): say_of_links(16),
     (Stage.CONFIRM, "signs badly"): sign_badly,
     (Stage.UNMASK, "lies"): lie_about(),
     (Stage.UNMASK, "lies otherwise"): lie_about(error=7),

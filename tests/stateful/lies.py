@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from deltafl.secagg import shamir, wire
+from deltafl.secagg import keys, links, shamir, wire
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencySignature,
-    Credential,
     MaskedInput,
     ShareKeys,
     ShareReceipt,
@@ -42,10 +41,16 @@ def structured(message, machine, pick):
         case ShareKeys():
             return false_boxes(message, machine, way, at)
         case ShareReceipt():
-            near = sorted(machine._cohort.neighbours)
-            bits = at % 2 ** len(near)
-            refused = [p for i, p in enumerate(near) if bits >> i & 1]
-            return ShareReceipt(tuple([*refused, 2**32 - 1] if way == 0 else refused))
+            told = {p: bytes(row) for p, row in message.links.items()}
+            near = sorted(told)
+            if way == 0:  # of a stranger
+                return ShareReceipt({**told, 2**32 - 1: told[near[0]]})
+            if way == 1:  # with a wrong digest or key: the tag comes first
+                chosen = near[at % len(near)]
+                return ShareReceipt(
+                    {**told, chosen: told[chosen][:16] + flip(told[chosen][16:], at)}
+                )
+            return ShareReceipt({p: row for i, (p, row) in enumerate(told.items()) if at >> i & 1})
         case MaskedInput(slot, packed, committed):
             other = (slot + 1) % len(machine.params.slots)
             if way == 0:
@@ -67,13 +72,17 @@ def structured(message, machine, pick):
 
 def false_keys(message, way, at):
     if way == 0:
-        return replace(message, mask_keys=(message.sealing_key, *message.mask_keys[1:]))
+        return replace(message, key=message.key[:-32] + bytes(32))
     if way == 1:
-        return replace(message, sealing_key=bytes(32))
-    if way == 2 and message.credential is not None:
-        signature = flip(message.credential.signature, at)
-        return replace(message, credential=Credential(message.credential.identity, signature))
-    return replace(message, mask_keys=(*message.mask_keys[:-1], flip(message.mask_keys[-1], at)))
+        return replace(message, key=flip(message.key, at))
+    credential = message.credential
+    if way == 2:
+        return replace(
+            message, credential=replace(credential, identity=flip(credential.identity, at))
+        )
+    return replace(
+        message, credential=replace(credential, signature=flip(credential.signature, at))
+    )
 
 
 def false_boxes(message, machine, way, at):
@@ -85,8 +94,9 @@ def false_boxes(message, machine, way, at):
         boxes[chosen] = flip(boxes[chosen], at)
     elif way == 2:  # well sealed, and no share of the secret that the others have
         limbs = np.full(wire.plaintext_size(machine.params) // 4, at % shamir.PRIME, dtype="<u4")
-        channel = machine._cohort.neighbours[chosen].channel
-        boxes[chosen] = channel.seal(limbs.tobytes(), machine._randomness)
+        cohort = machine._phase.cohort
+        info = links.info(cohort.session_id, cohort.end(cohort.position), cohort.end(chosen))
+        boxes[chosen] = keys.seal(limbs.tobytes(), cohort.end(chosen).key, info)
     else:
         first, *others = message.commitments
         return replace(message, commitments=(flip(first, at), *others))

@@ -4,13 +4,16 @@ Whatever an honest server could say to the device is said by the methods of `Scr
 arguments make lies of it.
 """
 
+from dataclasses import replace
+from hashlib import sha256
+
 import numpy as np
 from parties import BINDING, make_ids
 
-from deltafl.secagg import Enrolment, keys, openings, pedersen, ring, shamir, signing, wire
+from deltafl.secagg import Enrolment, keys, links, openings, pedersen, ring, shamir, signing, wire
 from deltafl.secagg.graph import Graph
-from deltafl.secagg.keys import SealedChannel
-from deltafl.secagg.masks import Link, SlotContext
+from deltafl.secagg.links import End
+from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
@@ -25,6 +28,7 @@ from deltafl.secagg.messages import (
 from deltafl.secagg.randomness import SeededRandomness
 
 ROSTER_FLAWS = ("key twice", "low-order key", "missing", "stranger", "bad signature", "identity")
+TAG_FLAWS = ("withheld", "wrong", "reflected", "stranger")
 REQUEST_FLAWS = ("too few", "other list", "other slot", "no say")
 PROOF_FLAWS = (
     *("other sum", "other blinding", "swapped", "other slot", "bad signature"),
@@ -42,6 +46,7 @@ class ScriptedClients:
     Attributes:
         victim: The id of the one honest device.
         advertised: What it advertised, once it has.
+        shared: The boxes that it sent, once it has.
         own_signatures: What it signed, by slot and list.
         own_committed: By slot, the vector that it committed to, the blinding, and what it sent of
             them: commitment and signature.
@@ -52,14 +57,14 @@ class ScriptedClients:
         self.ids = np.array(sorted(make_ids(params.num_invited)), dtype=np.uint32)
         self.victim = int(self.ids[len(self.ids) // 2])
         self.advertised = None
+        self.shared = None
         self.own_signatures = {}
         self.own_committed = {}
         self._randomness = SeededRandomness(bytes([seed]) * 32)
         self.enrolment = Enrolment(SeededRandomness(b"identities".ljust(32, b"\0")))
-        self._keys = {
-            int(i): [keys.generate(self._randomness) for _ in range(1 + len(params.columns))]
-            for i in self.ids
-        }
+        self._keys = {int(i): keys.generate(self._randomness) for i in self.ids}
+        self._sent = {}
+        self.delivered = {}
         self.place(self.ids)
 
     def place(self, ids):
@@ -87,69 +92,97 @@ class ScriptedClients:
         named = {p: self._advertisement(int(self.roster[p])) for p in self.neighbours}
         chosen = self.neighbours[which % len(self.neighbours)]
         other = self.neighbours[(which + 1) % len(self.neighbours)]
-        theirs, sealing = named[chosen], named[other].sealing_key
+        theirs = named[chosen]
         match flaw:
             case "key twice":
-                named[chosen] = AdvertiseKeys(sealing, theirs.mask_keys, theirs.credential)
+                named[chosen] = replace(theirs, key=named[other].key)
             case "low-order key":
-                named[chosen] = AdvertiseKeys(bytes(32), theirs.mask_keys, theirs.credential)
+                named[chosen] = replace(theirs, key=theirs.key[:-32] + bytes(32))
             case "missing":
                 del named[chosen]
             case "stranger":
                 named[len(self.roster)] = theirs
-            case "bad signature" if theirs.credential is not None:
+            case "bad signature":
                 bad = Credential(theirs.credential.identity, named[other].credential.signature)
-                named[chosen] = AdvertiseKeys(theirs.sealing_key, theirs.mask_keys, bad)
-            case "identity" if theirs.credential is not None:
+                named[chosen] = replace(theirs, credential=bad)
+            case "identity":
                 # The server's own key, which proves everything except who it is.
                 posed = self._advertisement(int(self.roster[chosen]), signer=2**32 - 1)
                 named[chosen] = posed
         return self.encode(RosterMessage(self.roster, named))
 
     def _advertisement(self, client, signer=None):
-        sealing, *masks = (pair.public for pair in self._keys[client])
-        credential = None
+        key = self._keys[client].public
         identity = self.enrolment.credentials(signer or client).identity
-        statement = signing.advertisement(self.params, client, sealing, tuple(masks))
-        credential = Credential(identity.public, identity.sign(statement))
-        return AdvertiseKeys(sealing, tuple(masks), credential)
+        statement = signing.advertisement(self.params, client, key)
+        return AdvertiseKeys(key, Credential(identity.public, identity.sign(statement)))
+
+    def _end(self, position, half=b"", box=b""):
+        """A device as an end of a link."""
+        sent = sha256(box).digest()
+        return End(position, self.identity(position).public, self.key(position), half, sent)
 
     def deliver(self, members, spoilt=False, without=None):
         """Boxes of the neighbours among `members`; perhaps spoilt, or without one of them."""
         limbs = np.arange(len(self.params.columns) * 2 * shamir.NUM_LIMBS, dtype="<u4").tobytes()
-        boxes = {}
+        boxes, own = {}, self._end(self.position)
         for peer in self.neighbours:
             if members[peer] and peer != without:
-                own = self._keys[int(self.roster[peer])][0]
-                sealing = self.advertised.sealing_key
-                secret = Link.between(own, self.position, sealing, self.session_id).secret
-                channel = SealedChannel(secret, own.public, sealing, peer, self.position)
-                boxes[peer] = channel.seal(limbs, self._randomness)
+                half = self._randomness(links.HALF_SIZE)
+                info = links.info(self.session_id, self._end(peer), own)
+                boxes[peer] = keys.seal(half + limbs, own.key, info)
                 if spoilt:
                     boxes[peer] = boxes[peer][:-1] + bytes([boxes[peer][-1] ^ 1])
+                else:
+                    self._sent[peer, boxes[peer]] = self._end(peer, half, boxes[peer])
         return self.encode(ShareDelivery(members, boxes))
 
-    def open_slot(self, slot, members, *, listed=False, flaw=None, which=0):
-        """The opening of a slot; if it was listed, signed by every peer that has a say."""
-        signatures = self._signatures(slot, members, flaw, which) if listed else {}
-        return self.encode(OpenSlot(slot, members, signatures))
+    def tags(self):
+        """Both tags of each link, by the peer's position: what it shows, what the device does."""
+        own, tags = self._end(self.position), {}
+        for peer, box in self.delivered.items():
+            if (peer, bytes(box)) not in self._sent:
+                continue
+            sent = self.shared[peer]
+            info = links.info(self.session_id, own, self._end(peer))
+            half = self._keys[int(self.roster[peer])].open(sent, info)[: links.HALF_SIZE]
+            ends = sorted([self._end(self.position, half, sent), self._sent[peer, bytes(box)]])
+            link = links.link(self.session_id, *ends, len(self.params.slots))
+            is_high = peer > self.position
+            tags[peer] = link.tags[is_high], link.tags[not is_high]
+        return tags
+
+    def open_slot(self, slot, members, *, first=False, flaw=None, which=0):
+        """The opening of a slot; with the tags of all links if it is the first."""
+        both = self.tags() if first and self.shared is not None else {}
+        told = {peer: theirs for peer, (theirs, _) in both.items()}
+        if told:
+            chosen = list(told)[which % len(told)]
+            match flaw:
+                case "withheld":
+                    del told[chosen]
+                case "wrong":
+                    told[chosen] = told[chosen][:-1] + bytes([told[chosen][-1] ^ 1])
+                case "reflected":
+                    told[chosen] = both[chosen][1]
+                case "stranger":
+                    told[self.position] = told[chosen]
+        return self.encode(OpenSlot(slot, members, dict(sorted(told.items()))))
 
     def check(self, slot, survivors):
         return self.encode(ConsistencyCheck(slot, survivors))
 
     def statement(self, slot, survivors, position):
         """What the device at a position signs of a list of survivors."""
-        sealing = self.sealing_key(position)
-        if self.params.slots[slot].whole:
-            return signing.members(self.session_id, slot, survivors, sealing)
-        return signing.survivors(self.context(slot), survivors, sealing)
+        return signing.survivors(self.context(slot), survivors, self.key(position))
 
     def context(self, slot):
         return SlotContext.of(self.params, self.session_id, slot, BINDING)
 
-    def sealing_key(self, position):
-        own = self._keys[int(self.roster[position])][0].public
-        return self.advertised.sealing_key if position == self.position else own
+    def key(self, position):
+        """What the device at a position advertised."""
+        is_own = position == self.position
+        return self.advertised.key if is_own else self._keys[int(self.roster[position])].public
 
     def identity(self, position):
         return self.enrolment.credentials(int(self.roster[position])).identity
@@ -194,7 +227,7 @@ class ScriptedClients:
             commitment = pedersen.commit([0] * spec.length, position)
             blinding += position
             signed_in = self.context(slot - 1 if slot else 1) if flaw == "other slot" else context
-            statement = openings.statement(signed_in, commitment, self.sealing_key(position))
+            statement = openings.statement(signed_in, commitment, self.key(position))
             committed[position] = commitment + self.identity(position).sign(statement)
         peers = [position for position in committed if position != self.position]
         chosen, other = (peers[(which + i) % len(peers)] for i in range(2))

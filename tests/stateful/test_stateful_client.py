@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from parties import BINDING, POLICY, LoggedRandomness, make_inputs, make_params, reachable_secrets
-from scripted_clients import PROOF_FLAWS, REQUEST_FLAWS, ROSTER_FLAWS, ScriptedClients
+from scripted_clients import PROOF_FLAWS, REQUEST_FLAWS, ROSTER_FLAWS, TAG_FLAWS, ScriptedClients
 
 from deltafl.secagg import (
     Client,
@@ -41,6 +41,7 @@ from deltafl.secagg.messages import (
     OpenSlot,
     RosterMessage,
     ShareDelivery,
+    ShareKeys,
     ShareKind,
     SumOpening,
     UnmaskRequest,
@@ -49,7 +50,7 @@ from deltafl.secagg.messages import (
 from deltafl.secagg.states import CLIENT_TRANSITIONS, ClientState
 
 SLOTS = {"tolerant": ((2, 16), (3, 40), (1, 8)), "whole": ((2, 24, True), (3, 40), (1, 24, True))}
-"""Of signed sessions over the complete graph, the whole slots are verified."""
+"""Over the complete graph, the whole slots are verified."""
 
 GRAPHS = {"complete": (5, None), "sparse": (7, 4)}
 STRICT = replace(POLICY, min_threshold=3)
@@ -73,6 +74,7 @@ class Watch:
         self.signed_lists = {}
         self.given = {}
         self.agreed = None
+        self.linked = scripted.everybody()
         self.proved = set()
 
     @property
@@ -82,31 +84,26 @@ class Watch:
         last = self.slot if self.slot in self.masked else -1
         return last >= 0 and slots[last].verified and last not in self.proved
 
-    def must_list(self, slot):
-        """Whether devices have to agree on who takes part in a slot."""
-        params = self.scripted.params
-        return params.slots[slot].whole and self.agreed is None
-
     def accepted(self, message):
         """The device has acted on a message of the server."""
         match message:
             case RosterMessage():
                 self.believe(message)
-            case ShareDelivery(members):
+            case ShareDelivery(members, boxes):
+                self.scripted.delivered = dict(boxes.items())
                 self.shrink(members)
-            case OpenSlot(slot, members, signatures):
+            case OpenSlot(slot, members, tags):
                 assert slot > self.slot, "a slot was opened twice"
+                if self.slot < 0:
+                    self.link(tags)
                 if self.scripted.params.slots[slot].whole:
-                    self.take_part(slot, members, signatures)
+                    self.take_part(members)
                 self.slot = slot
                 self.shrink(members)
-            case ConsistencyCheck(slot, survivors) if self.must_list(slot):
-                assert slot > self.slot, "a list of devices for a slot that was open before"
-                self.shrink(survivors)
             case ConsistencyCheck(slot, survivors):
                 assert slot == self.slot, "a slot that is not open goes on"
                 assert slot in self.masked, "a list of survivors before the vector"
-                assert not self.scripted.params.slots[slot].whole, "a second list of a whole slot"
+                assert not self.scripted.params.slots[slot].whole, "a list of a whole slot"
                 self.shrink(survivors)
             case UnmaskRequest(slot, survivors):
                 assert slot == self.slot, "a slot that is not open goes on"
@@ -115,12 +112,17 @@ class Watch:
             case SumOpening():
                 self.believe_sum(message)
 
-    def take_part(self, slot, members, signatures):
-        """A whole slot is over the devices that were agreed on, or signed for, and no others."""
+    def link(self, tags):
+        """Only neighbours that have shown the right tag count from now on."""
+        right, scripted = self.scripted.tags(), self.scripted
+        shown = {p: bytes(tag) for p, tag in tags.items()}
+        for peer in scripted.neighbours:
+            self.linked[peer] = peer in right and shown.get(peer) == right[peer][0]
+
+    def take_part(self, members):
+        """A whole slot is over the devices that were agreed on, and no others."""
         if self.agreed is not None:
             assert np.array_equal(members, self.agreed), "a whole slot over others than agreed on"
-        elif self.scripted.params.signed:
-            self.supported(slot, members, signatures)
         self.agreed = members
 
     def believe_sum(self, message):
@@ -136,7 +138,7 @@ class Watch:
             commitment, signature = bytes(committed[:32]), bytes(committed[32:])
             commitments.append(commitment)
             statement = openings.statement(
-                scripted.context(slot), commitment, scripted.sealing_key(position)
+                scripted.context(slot), commitment, scripted.key(position)
             )
             identity = scripted.identity(position).public
             assert verify(identity, statement, signature), "a commitment that nobody signed"
@@ -146,25 +148,27 @@ class Watch:
         assert pedersen.opens(commitments, values, blinding), "a sum that nobody committed to"
 
     def believe(self, message):
-        public = [key for m in message.keys.values() for key in (m.sealing_key, *m.mask_keys)]
+        public = [advertised.key for advertised in message.keys.values()]
         assert len(public) == len(set(public)), "one key under two names"
         assert sorted(message.keys) == self.scripted.neighbours, "neighbours that are not its own"
         for position, theirs in message.keys.items():
             peer = int(message.roster[position])
             identity = self.scripted.enrolment.credentials(peer).identity.public
             assert theirs.credential.identity == identity, "a peer that somebody else plays"
-            public = (theirs.sealing_key, theirs.mask_keys)
-            statement = signing.advertisement(self.scripted.params, peer, *public)
+            statement = signing.advertisement(self.scripted.params, peer, theirs.key)
             signature = theirs.credential.signature
             assert verify(identity, statement, signature), "keys that nobody signed"
 
     def shrink(self, members):
         params, scripted = self.scripted.params, self.scripted
+        if self.cohort is None:
+            self.linked = scripted.everybody()
         before = scripted.everybody() if self.cohort is None else self.cohort
         assert not (members & ~before).any(), "the cohort grew"
         assert members[scripted.position], "the device was left out"
-        assert members.sum() >= params.min_cohort, "the cohort is too small"
-        assert members[scripted.holders].sum() >= params.threshold, "too few hold its shares"
+        counted = members & self.linked[: len(members)]
+        assert counted.sum() >= params.min_cohort, "the cohort is too small"
+        assert counted[scripted.holders].sum() >= params.threshold, "too few hold its shares"
         self.cohort = members
 
     def said(self, answer, asked):
@@ -172,6 +176,8 @@ class Watch:
         match answer:
             case AdvertiseKeys():
                 assert self.scripted.params.threshold >= STRICT.min_threshold, "below its policy"
+            case ShareKeys(boxes=boxes):
+                self.scripted.shared = {p: bytes(box) for p, box in boxes.items()}
             case MaskedInput(slot):
                 assert slot not in self.masked, "two masked vectors of one slot"
                 self.masked.add(slot)
@@ -190,10 +196,10 @@ class Watch:
         for position, kind in zip(answer.positions.tolist(), answer.kinds.tolist(), strict=True):
             earlier = self.given.setdefault((answer.slot, position), kind)
             assert earlier == kind, "both shares of one peer"
-            expected = ShareKind.SEED if asked.survivors[position] else ShareKind.KEY
+            expected = ShareKind.SEED if asked.survivors[position] else ShareKind.RECOVERY
             assert kind == expected, "a share of the wrong kind"
             own = position == self.scripted.position
-            assert not (own and kind == ShareKind.KEY), "a share of its own mask key"
+            assert not (own and kind == ShareKind.RECOVERY), "a share of its own recovery key"
 
     def supported(self, slot, survivors, signatures):
         """There are t valid signatures on the one list that the device has signed itself."""
@@ -204,7 +210,7 @@ class Watch:
         valid = [
             position
             for position, signature in signatures.items()
-            if position in scripted.holders and survivors[position]
+            if position in scripted.holders and survivors[position] and self.linked[position]
             if verify(
                 scripted.identity(position).public,
                 scripted.statement(slot, survivors, position),
@@ -224,7 +230,7 @@ class LyingServer(RuleBasedStateMachine):
     )
     def choose(self, graph, slots, lives):
         num_invited, degree = GRAPHS[graph]
-        verified = signed and graph == "complete" and slots == "whole"
+        verified = graph == "complete" and slots == "whole"
         chosen = [(*slot, True) if verified and slot[2:] else slot for slot in SLOTS[slots]]
         self.params = make_params(num_invited, degree=degree, threshold=3, slots=chosen)
         self.vectors = make_inputs(self.params, [0])[0]
@@ -297,23 +303,15 @@ class LyingServer(RuleBasedStateMachine):
             case ClientState.READY if self.watch.unproved:
                 return scripted.prove(slot, self.watch.agreed)
             case ClientState.READY if slot + 1 < len(self.params.slots):
-                if self.watch.must_list(slot + 1):
-                    return scripted.check(slot + 1, cohort)
                 whole = self.params.slots[slot + 1].whole and self.watch.agreed is not None
                 return scripted.open_slot(slot + 1, self.watch.agreed if whole else cohort)
-            case ClientState.LISTED:
-                slot, listed = self.listed()
-                return scripted.open_slot(slot, listed, listed=True)
-            case ClientState.MASKED if self.params.signed:
+            case ClientState.LINKED:
+                return scripted.open_slot(0, cohort, first=True)
+            case ClientState.MASKED:
                 return scripted.check(slot, cohort)
-            case ClientState.MASKED | ClientState.CONFIRMED:
+            case ClientState.CONFIRMED:
                 return scripted.request(slot, cohort)
         return None
-
-    def listed(self):
-        """The whole slot whose members the device has signed, and its members."""
-        slot = max(self.watch.signed_lists)
-        return slot, self.watch.signed_lists[slot]
 
     def cohort(self):
         return self.scripted.everybody() if self.watch.cohort is None else self.watch.cohort
@@ -368,9 +366,8 @@ class LyingServer(RuleBasedStateMachine):
         """Say something that fits the moment (topic None) or not, with a flaw or without."""
         scripted, state = self.scripted, self.client.state
         topic = topic or self.timely()
-        at = self.watch.slot + (state is ClientState.READY) if slot is None else slot
-        if state is ClientState.LISTED and slot is None:
-            at, _ = self.listed()
+        resting = state in (ClientState.LINKED, ClientState.READY)
+        at = self.watch.slot + resting if slot is None else slot
         if topic == "prove":
             at = self.watch.slot if slot is None else slot
         at = min(max(at, 0), len(self.params.slots) - 1)
@@ -389,10 +386,10 @@ class LyingServer(RuleBasedStateMachine):
                 without = which if flaw == 1 else None
                 data = scripted.deliver(members, spoilt=flaw == 2, without=without)
             case "slot":
-                flaws = [None, None, None, *REQUEST_FLAWS]
-                listed = state is ClientState.LISTED or flaw == 0
+                flaws = [None, None, None, *TAG_FLAWS]
+                first = state is ClientState.LINKED or flaw == 0
                 data = scripted.open_slot(
-                    at, members, listed=listed, flaw=flaws[flaw % len(flaws)], which=which
+                    at, members, first=first, flaw=flaws[flaw % len(flaws)], which=which
                 )
             case "check":
                 data = scripted.check(at, members)
@@ -406,16 +403,14 @@ class LyingServer(RuleBasedStateMachine):
 
     def timely(self):
         """What an honest server could speak of now."""
-        state, following = self.client.state, min(self.watch.slot + 1, len(self.params.slots) - 1)
+        state = self.client.state
         if state is ClientState.READY and self.watch.unproved:
             return "prove"
-        if state is ClientState.READY and self.watch.must_list(following):
-            return "check"
         return {
             ClientState.ADVERTISED: "roster",
             ClientState.SHARED: "deliver",
             ClientState.READY: "slot",
-            ClientState.LISTED: "slot",
+            ClientState.LINKED: "slot",
             ClientState.MASKED: "check",
             ClientState.CONFIRMED: "request",
         }.get(state, "open")
@@ -465,38 +460,36 @@ def keep_secrets(machine):
 
 
 def unmask_again(monkeypatch):
-    table = {s: dict(CLIENT_TRANSITIONS[s]) for s in (False, True)}
-    for signed, state in ((False, ClientState.MASKED), (True, ClientState.CONFIRMED)):
-        table[signed][state] = table[signed][state] | {UnmaskRequest: state}
+    table = dict(CLIENT_TRANSITIONS)
+    table[ClientState.CONFIRMED] = {
+        **table[ClientState.CONFIRMED],
+        UnmaskRequest: ClientState.CONFIRMED,
+    }
+    honest = client._reveal_shares
     monkeypatch.setattr(client, "CLIENT_TRANSITIONS", table)
+    monkeypatch.setattr(client, "_reveal_shares", lambda p, m: (honest(p, m)[0], p))
 
 
 def mask_again(monkeypatch):
     honest = Client.contribute
 
     def contribute(machine, vector, binding):
-        spared = list(machine._mask_keys), list(machine._seeds)
+        spared = machine._phase
         data = honest(machine, vector, binding)
-        machine._mask_keys, machine._seeds = spared
-        machine._state = ClientState.OPENED
+        machine._phase, machine._state = spared, ClientState.OPENED
         return data
 
     monkeypatch.setattr(Client, "contribute", contribute)
 
 
 def take_any_members(monkeypatch):
-    def agree(machine, message):
-        machine._agreed = machine._formed.members = message.members
+    monkeypatch.setattr(
+        cohort.Cohort, "shrunk", lambda known, members: replace(known, members=members)
+    )
 
-    monkeypatch.setattr(Client, "_agree", agree)
 
-
-def list_again(monkeypatch):
-    def accept(machine, message):
-        machine._formed.shrink(message.survivors)
-        machine._listed, machine._agreed = message, None
-
-    monkeypatch.setattr(Client, "_accept_list", accept)
+def believe_any_tag(monkeypatch):
+    monkeypatch.setattr(cohort.Cohort, "confirmed", lambda known, *_: known)
 
 
 def forget_what_was_seen(monkeypatch):
@@ -522,14 +515,11 @@ FLAWS = {
         lambda m: m.setattr(cohort, "check_quorum", pass_everything),
         "for another list|without t signatures|the cohort grew|left out|too small|too few",
     ),
-    "who is in a whole slot": (
+    "who is in a slot": (
         take_any_members,
-        "others than agreed on|for another list|without a signed list|without t signatures",
+        "the cohort grew|left out|too small|too few hold",
     ),
-    "one list of a whole slot": (
-        list_again,
-        "two lists signed|was open before|a slot that is not open|a second list",
-    ),
+    "tags": (believe_any_tag, "too small|too few hold|without t signatures"),
     "proofs": (
         lambda m: m.setattr(openings, "opens", lambda *_: True),
         "a sum that nobody committed to",
@@ -568,7 +558,7 @@ FLAWS = {
 
 def misbehave(lies, topic=None, slot=None):
     """The machine's own rules, one lie to each device: a shorter way to a finding."""
-    for lives, signed, graph, slots, how, flaw in lies:
+    for lives, graph, slots, how, flaw in lies:
         machine = LyingServer()
         machine.choose(graph=graph, slots=slots, lives=lives)
         machine.repeat(which=flaw)
@@ -578,30 +568,29 @@ def misbehave(lies, topic=None, slot=None):
 
 
 LIES = [
-    (lives, signed, graph, slots, how, flaw)
-    for how, slots, graph, signed, flaw, lives in itertools.product(
-        *(("fewer", "any", "same"), sorted(SLOTS), sorted(GRAPHS), (True, False)),
+    (lives, graph, slots, how, flaw)
+    for how, slots, graph, flaw, lives in itertools.product(
+        *(("fewer", "any", "same"), sorted(SLOTS), sorted(GRAPHS)),
         *(range(9), range(len(DEPTHS))),
     )
 ]
 
 
 def test_an_honest_server_is_followed_to_the_end():
-    """Control of all the above: lists are agreed on and sums proved, and nothing is refused."""
+    """Control of all the above: slots are summed and sums proved, and nothing is refused."""
     machine = LyingServer()
     machine.choose(graph="complete", slots="whole", lives=len(DEPTHS) - 2)
     machine.go_on(20)
     assert (machine.lives, machine.client.state) == (len(DEPTHS) - 1, ClientState.READY)
     assert machine.watch.masked == {0, 1, 2}
     assert machine.watch.proved == {0, 2}
-    assert machine.watch.signed_lists.keys() == {0, 1}
+    assert machine.watch.signed_lists.keys() == {1}
 
 
-ABOUT_WHOLE_SLOTS = [lie for lie in LIES if lie[1:5] == (True, "complete", "whole", "same")]
-"""Lies in sessions whose whole slots have lists and proofs, without a change of the members."""
+ABOUT_WHOLE_SLOTS = [lie for lie in LIES if lie[1:4] == ("complete", "whole", "same")]
+"""Lies in sessions whose whole slots have proofs, without a change of the members."""
 
 ENOUGH = {
-    "one list of a whole slot": (ABOUT_WHOLE_SLOTS, "check", 2),
     "proofs": (ABOUT_WHOLE_SLOTS, "prove", 0),
     "who committed": (ABOUT_WHOLE_SLOTS, "prove", 0),
 }

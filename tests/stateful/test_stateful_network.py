@@ -21,7 +21,7 @@ HARMLESS_STATES = {
     ClientState.ADVERTISED,
     ClientState.SHARED,
     ClientState.READY,
-    ClientState.LISTED,
+    ClientState.LINKED,
     ClientState.MASKED,
     ClientState.CONFIRMED,
 }

@@ -25,7 +25,6 @@ from deltafl.secagg import (
     openings,
     server,
     summing,
-    survival,
 )
 from deltafl.secagg.states import COLLECTED_AT, ServerState
 from deltafl.secagg.unmasking import Promises
@@ -155,14 +154,6 @@ class AnyDevices(RuleBasedStateMachine):
                 false = {liar for liar in self.liars if (liar, Stage.SHARE) in self.lied}
                 opened = self.members(self.opened)[near]
                 return 2 * (self.members(false)[near] & opened).sum() > opened.sum()
-            case Fault.BAD_BOX:
-                left = self.members(remaining - unheard - self.liars)
-                graph, place = self.server._cohort.graph, self.server._cohort.positions[client]
-                return graph.count_holders(left)[place] < self.params.threshold
-            case Fault.BAD_RECEIPT:
-                near = self.server._cohort.graph.neighbours(self.server._cohort.positions[client])
-                false = self.members(remaining & self.liars)[near].sum()
-                return 2 * false > self.members(remaining - unheard)[near].sum()
         return False
 
     def members(self, clients):
@@ -332,10 +323,6 @@ def sum_without_some(monkeypatch):
     monkeypatch.setattr(Server, "_close_mask", close)
 
 
-def believe_every_complaint(_graph, _members, refusals, _threshold):
-    return {dealer: Fault.BAD_BOX for refused in refusals.values() for dealer in refused}
-
-
 def take_any_keys(machine, sender, message):
     machine._advertised[sender] = message
 
@@ -365,11 +352,6 @@ FLAWS = {
         ServerState.CONFIRM,
         "an honest server was refused: bad signature",
     ),
-    "signatures of the members": (
-        lambda m: m.setattr(summing, "verify", lambda *_: True),
-        ServerState.LIST,
-        "an honest server was refused: bad signature",
-    ),
     "signatures of commitments": (
         lambda m: m.setattr(summing, "openings", CREDULOUS),
         ServerState.MASK,
@@ -385,11 +367,6 @@ FLAWS = {
         lambda m: m.setattr(server, "is_late", lambda *_: False),
         ServerState.SHARE,
         "an honest device was blamed: .*UNEXPECTED",
-    ),
-    "complaints": (
-        lambda m: m.setattr(survival, "judge", believe_every_complaint),
-        ServerState.RECEIPT,
-        "an honest device was blamed: .*BAD_BOX",
     ),
 }
 
@@ -410,13 +387,10 @@ def test_the_same_finds_nothing_with_all_checks(state):
 
 
 def misbehave_in(state, most=48):
-    """The machine's own rules, all in one round of signed sessions: a shorter way to a finding.
-
-    Every second session has whole slots; only those have lists.
-    """
+    """The machine's own rules, all in one round of sessions: a shorter way to a finding."""
     for pick in range(most):
         machine = AnyDevices()
-        slots = "whole" if pick % 2 or state is ServerState.LIST else "tolerant"
+        slots = "whole" if pick % 2 else "tolerant"
         machine.choose(graph="complete", slots=slots, liars={pick % 6}, sessions=4)
         while machine.server.state is not state:
             machine.play_round()
