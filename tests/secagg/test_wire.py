@@ -886,7 +886,7 @@ def test_largest_messages_fit_their_own_bound():
     ):
         assert same(wire.decode(wire.encode(message, params), params), message)
     many = make_params(MIB >> 6, threshold=3, slots=((1, 40, True, True),))
-    packed = bytes(ring.packed_size(1 + BLINDING_LIMBS, 40))
+    packed = bytes(many.slots[0].packed_size)
     opening = SumOpening(0, packed, dict.fromkeys(range(MIB >> 6), bytes(COMMITTED_SIZE)))
     assert len(wire.encode(opening, many)) > MIB + len(packed)
     assert same(wire.decode(wire.encode(opening, many), many), opening)

@@ -605,7 +605,7 @@ def test_the_bound_on_messages_is_as_stated():
         value = eval(  # noqa: S307 a formula of our own page
             python.replace(longest, "vector").replace("longest proof", "proof"),
             {"__builtins__": {}},
-            names | {"vector": max(2 * vector, 36 * signed), "proof": 128 * signed},
+            names | {"vector": max(2 * vector, 36 * verified), "proof": 128 * verified},
         )
         assert wire.max_bytes(params) == value
 

@@ -50,11 +50,6 @@ def extract(material: bytes, salt: bytes) -> bytes:
     return hmac.digest(salt, material, "sha256")
 
 
-def expand(secret: bytes, info: bytes) -> bytes:
-    """The second half, one block (2.2)."""
-    return hmac.digest(secret, info + b"\x01", "sha256")
-
-
 def hkdf(material: bytes, salt: bytes, info: bytes) -> bytes:
     """HKDF-SHA256, 32 bytes (2.2)."""
     return expand(extract(material, salt), info)
