@@ -274,7 +274,7 @@ def false_deposits(defended: bool) -> Loot:
     return harm(not np.array_equal(evil.sum_over(0, there), _right(devices)))
 
 
-@Attack(22, "5.9", Fault.ISOLATED, power=Power.PEER)
+@Attack(22, "10.6", Fault.ISOLATED, power=Power.PEER)
 @told(
     "shows its peers wrong tags",
     gain="the end of the session on all other devices, which refuse its signature",

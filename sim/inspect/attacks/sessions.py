@@ -84,7 +84,7 @@ class _Strangers(Enrolment):
         return replace(super().credentials(client), directory=FirstUse())
 
 
-@Attack(3, "6.1", Refusal.UNKNOWN_IDENTITY, power=Power.NETWORK)
+@Attack(3, "6.2", Refusal.UNKNOWN_IDENTITY, power=Power.NETWORK)
 @told(
     "answers one device in place of all others, with its own keys (man in the middle)",
     gain="the shares of the device's secrets, and so its vector",
