@@ -63,6 +63,11 @@ byte bad_boxes;           /* to whom the faulty device dealt boxes that do not o
 
 hidden byte i, j, best, no_refusal, due_abort, large_sum, whole_sum, same_list, exact_sum, due_blame;
 
+/* Two devices are linked if both could read the other's box (spec 10.6). */
+#define REFUSED(d, p) (IN(p, refused[d]) << (d))
+#define REFUSERS(p) (REFUSED(0, p) | REFUSED(1, p) | REFUSED(2, p) | REFUSED(3, p))
+#define LINKED_WITH(d) (ALL & ~(refused[d] | REFUSERS(d)))
+
 inline send(kind, set)
 {
     i = 0;
@@ -108,10 +113,6 @@ inline drop_silent()
 #endif
 }
 
-/* Two devices are linked if both could read the other's box (spec 10.6). */
-#define REFUSED(d, p) (IN(p, refused[d]) << (d))
-#define REFUSERS(p) (REFUSED(0, p) | REFUSED(1, p) | REFUSED(2, p) | REFUSED(3, p))
-#define LINKED_WITH(d) (ALL & ~(refused[d] | REFUSERS(d)))
 #ifdef BROKEN_ONE_LINK   /* who lacks a link is dropped */
 #define IS_ISOLATED(d) (!SUBSET(remaining, LINKED_WITH(d)))
 #else
