@@ -295,7 +295,7 @@ def open_boxes(
             for slot, column in params.columns.items()
         )
         is_high = position > sender
-        receipt[sender] = link.tags[is_high] + b"".join(of_slots)
+        receipt[sender] = b"".join([link.tags[is_high], links.tags_digest(link.tags), *of_slots])
         expected[sender] = link.tags[not is_high]
         owners.append(sender)
         held.append(limbs)

@@ -25,6 +25,7 @@ class Label(bytes, Enum):
     BOX = _PREFIX + b"box of shares"
     LINK = _PREFIX + b"link"
     LINK_TAG = _PREFIX + b"link tag"
+    LINK_TAGS = _PREFIX + b"link tags digest"
     LINK_KEY = _PREFIX + b"link key"
     KEY_DIGEST = _PREFIX + b"link key digest"
     DEPOSIT = _PREFIX + b"deposited key"

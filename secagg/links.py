@@ -90,6 +90,18 @@ def _described(end: End) -> tuple[int, bytes, bytes]:
     return end.position, end.identity, end.key
 
 
+def tags_digest(tags: tuple[bytes, bytes]) -> bytes:
+    """What both ends say of their tags, so that the server sees that each shows the right one.
+
+    16 bytes. Without it, a device could show a wrong tag to another, which would then mask without
+    it, and nobody but that one would know. Spec: §5.9.
+
+    Args:
+        tags: Of a link: what the lower end shows, and the other.
+    """
+    return labels.digest(Label.LINK_TAGS, *tags)[:TAG_SIZE]
+
+
 def key_digest(key: bytes) -> bytes:
     """What both ends say of a key of their link, so that the server sees that they agree.
 

@@ -120,7 +120,8 @@ class ShareReceipt:
 
     Attributes:
         links: By the roster position of each neighbour whose box it could read: the tag to show
-            it, and for each tolerant slot the digest of their key and the key, hidden.
+            it, the digest of both tags, and for each tolerant slot the digest of their key and the
+            key, hidden.
     """
 
     links: Mapping[int, bytes]

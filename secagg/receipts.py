@@ -18,6 +18,7 @@ from deltafl.secagg.graph import Graph, Members
 from deltafl.secagg.links import TAG_SIZE
 from deltafl.secagg.params import DIGEST_SIZE
 
+_HEAD_SIZE = 2 * TAG_SIZE  # the tag to show, and the digest of both
 _SLOT_SIZE = TAG_SIZE + DIGEST_SIZE
 
 
@@ -51,13 +52,22 @@ class Receipts:
     def linked(self) -> Members:
         """Which pairs have a link, by device and column among its neighbours."""
         linked: Members = self._read.copy()
-        digests = np.arange(self._size - TAG_SIZE) % _SLOT_SIZE < TAG_SIZE
+        place = np.arange(self._size) - TAG_SIZE  # the digest of the tags comes first, then slots
+        digests = (place >= 0) & ((place - TAG_SIZE) % _SLOT_SIZE < TAG_SIZE) | (
+            place // TAG_SIZE == 0
+        )
         for position in range(self._graph.num_devices):
             near = self._graph.neighbours(position)
             columns = self._graph.neighbour_column_of(position, near)
-            own = self._rows[position, :, TAG_SIZE:][:, digests]
-            theirs = self._rows[near, columns, TAG_SIZE:][:, digests]
+            own = self._rows[position][:, digests]
+            theirs = self._rows[near, columns][:, digests]
             linked[position] &= self._read[near, columns] & (own == theirs).all(axis=1)
+            linked[position] &= linked[near, columns] | (near > position)
+            for column in np.flatnonzero(linked[position] & (near > position)).tolist():
+                rows = self._rows[position, column], self._rows[near[column], columns[column]]
+                low, high = (row[:TAG_SIZE].tobytes() for row in rows)
+                said = rows[0][TAG_SIZE:_HEAD_SIZE].tobytes()
+                linked[position, column] = links.tags_digest((low, high)) == said
         return linked
 
     def tags_for(self, position: int, linked: Members) -> Records:
@@ -82,7 +92,7 @@ class Receipts:
             recovery: The device's recovery key of the slot.
             peers: Some of those with whom it has a link.
         """
-        start = TAG_SIZE + column * _SLOT_SIZE
+        start = _HEAD_SIZE + column * _SLOT_SIZE
         rows = self._rows[position, np.searchsorted(self._graph.neighbours(position), peers)]
         keys = dict[int, bytes]()
         for peer, row in zip(peers.tolist(), rows, strict=True):

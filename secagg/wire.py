@@ -101,7 +101,7 @@ def box_size(params: SessionParams) -> int:
 
 def receipt_size(params: SessionParams) -> int:
     """Bytes of what a receipt says of one link. Spec: §8.9."""
-    return links.TAG_SIZE + (links.TAG_SIZE + DIGEST_SIZE) * len(params.columns)
+    return 2 * links.TAG_SIZE + (links.TAG_SIZE + DIGEST_SIZE) * len(params.columns)
 
 
 def tag_of(data: bytes) -> bytes | None:

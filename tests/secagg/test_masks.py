@@ -170,5 +170,5 @@ def test_packing_keeps_borders():
 
 
 def test_labels_are_all_different_and_carry_the_version():
-    assert len(Label) == len(Label.__members__) == 22
+    assert len(Label) == len(Label.__members__) == 23
     assert all(label.startswith(b"deltafl/secagg/v4/") for label in Label)

@@ -250,8 +250,10 @@ HOW = {
     "a box does not open": lambda peers: (Stage.SHARE, lambda *say: seal_junk(*say, peers)),
     "no field elements": lambda peers: (Stage.SHARE, deal_outside_the_field(peers)),
     "not in the receipt": lambda peers: (Stage.RECEIPT, unread(peers)),
-    "another digest of a first key": lambda peers: (Stage.RECEIPT, say_of_links(16, peers)),
-    "another digest of a last key": lambda peers: (Stage.RECEIPT, say_of_links(64, peers)),
+    "another tag": lambda peers: (Stage.RECEIPT, say_of_links(0, peers)),
+    "another digest of the tags": lambda peers: (Stage.RECEIPT, say_of_links(16, peers)),
+    "another digest of a first key": lambda peers: (Stage.RECEIPT, say_of_links(32, peers)),
+    "another digest of a last key": lambda peers: (Stage.RECEIPT, say_of_links(80, peers)),
 }
 """How a device comes to have no link with some neighbours, where both slots are tolerant."""
 
