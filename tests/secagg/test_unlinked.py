@@ -38,9 +38,9 @@ SPARSE_VICTIM = Parties(SPARSE).ids[4]
 
 LIES = {
     "withheld": None,
-    "wrong": lambda tags, peer, own: tags[peer][:-1] + bytes([tags[peer][-1] ^ 1]),
-    "reflected": lambda tags, peer, own: own[peer],
-    "another's": lambda tags, peer, own: next(tag for p, tag in tags.items() if p != peer),
+    "wrong": lambda tags, peer, _: tags[peer][:-1] + bytes([tags[peer][-1] ^ 1]),
+    "reflected": lambda _, peer, own: own[peer],
+    "another's": lambda tags, peer, _: next(tag for p, tag in tags.items() if p != peer),
 }
 """What a server may show in the place of a neighbour's tag; reflected: the device's own."""
 
