@@ -142,6 +142,13 @@ def test_the_digest_of_a_key_is_not_the_key_and_depends_on_it():
     assert {len(digest) for digest in digests} == {16}
 
 
+def test_the_digest_of_tags_depends_on_both_and_on_which_is_whose():
+    low, high = linked().tags
+    made = {links.tag_check(*tags) for tags in ((low, high), (high, low), (low, low), (high, high))}
+    assert len(made) == 4
+    assert {len(digest) for digest in made} == {16}
+
+
 @pytest.mark.parametrize("thing", [LOW, linked()])
 def test_halves_and_keys_are_not_printed(thing):
     for secret in (LOW.half, *linked().keys):

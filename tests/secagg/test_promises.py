@@ -28,7 +28,7 @@ from deltafl.secagg.masks import SlotContext, seed_commitment, subtracts
 from deltafl.secagg.unmasking import Promises, SlotSecrets
 
 SLOT = 0
-HIDE_OTHERS = say_of_links(32)
+HIDE_OTHERS = say_of_links(48)
 """A receipt in which every hidden key of the first slot is another one."""
 
 OTHER_SEED, THIRD_SEED, OTHER_KEY = (bytes([i]) * 32 for i in (7, 8, 9))

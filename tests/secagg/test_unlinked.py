@@ -38,9 +38,9 @@ SPARSE_VICTIM = Parties(SPARSE).ids[4]
 
 LIES = {
     "withheld": None,
-    "wrong": lambda tags, peer, own: tags[peer][:-1] + bytes([tags[peer][-1] ^ 1]),
-    "reflected": lambda tags, peer, own: own[peer],
-    "another's": lambda tags, peer, own: next(tag for p, tag in tags.items() if p != peer),
+    "wrong": lambda tags, peer, _: tags[peer][:-1] + bytes([tags[peer][-1] ^ 1]),
+    "reflected": lambda _, peer, own: own[peer],
+    "another's": lambda tags, peer, _: next(tag for p, tag in tags.items() if p != peer),
 }
 """What a server may show in the place of a neighbour's tag; reflected: the device's own."""
 
@@ -250,8 +250,10 @@ HOW = {
     "a box does not open": lambda peers: (Stage.SHARE, lambda *say: seal_junk(*say, peers)),
     "no field elements": lambda peers: (Stage.SHARE, deal_outside_the_field(peers)),
     "not in the receipt": lambda peers: (Stage.RECEIPT, unread(peers)),
-    "another digest of a first key": lambda peers: (Stage.RECEIPT, say_of_links(16, peers)),
-    "another digest of a last key": lambda peers: (Stage.RECEIPT, say_of_links(64, peers)),
+    "another tag": lambda peers: (Stage.RECEIPT, say_of_links(0, peers)),
+    "another digest of the tags": lambda peers: (Stage.RECEIPT, say_of_links(16, peers)),
+    "another digest of a first key": lambda peers: (Stage.RECEIPT, say_of_links(32, peers)),
+    "another digest of a last key": lambda peers: (Stage.RECEIPT, say_of_links(80, peers)),
 }
 """How a device comes to have no link with some neighbours, where both slots are tolerant."""
 

@@ -794,7 +794,7 @@ def test_a_false_commitment_to_a_seed_of_a_device_that_vanishes_does_no_harm(par
 def test_wrong_deposits_of_a_device_that_vanishes_are_named_and_there_is_no_sum(params, slot):
     """The key that it hid is not the one of which it gave the digest, as its neighbour did."""
     attacker, peer = device_at(params, 5), holders_of(params, 5)[0]
-    hidden = 16 + 48 * slot + 16
+    hidden = 32 + 48 * slot + 16
     changes = {
         (attacker, Stage.RECEIPT): say_of_links(hidden, [peer]),
         (attacker, Stage.MASK): lambda *_: None,
@@ -814,7 +814,7 @@ def test_wrong_deposits_of_a_device_that_vanishes_are_named_and_there_is_no_sum(
 @every_kind
 def test_wrong_deposits_of_a_device_that_stays_do_no_harm(params):
     attacker = device_at(params, 5)
-    parties = MaliciousClients(params, {(attacker, Stage.RECEIPT): say_of_links(32)})
+    parties = MaliciousClients(params, {(attacker, Stage.RECEIPT): say_of_links(48)})
     sums = parties.finish()
     assert parties.faults == {}
     assert all(set(result.contributors) == set(parties.roster) for result in sums)
@@ -919,7 +919,8 @@ MISCHIEF = {
     (Stage.SHARE, "commits falsely"): commit_falsely,
     (Stage.RECEIPT, "reads one less"): unread_one,
     (Stage.RECEIPT, "reads nothing"): unread(range(14)),
-    (Stage.RECEIPT, "says another digest"): say_of_links(16),
+    (Stage.RECEIPT, "says another digest"): say_of_links(32),
+    (Stage.RECEIPT, "shows another tag"): say_of_links(0),
     (Stage.CONFIRM, "signs badly"): sign_badly,
     (Stage.UNMASK, "lies"): lie_about(),
     (Stage.UNMASK, "lies otherwise"): lie_about(error=7),

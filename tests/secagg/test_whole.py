@@ -328,7 +328,7 @@ def test_messages_of_the_set_up_have_room_for_tolerant_slots_only(slots, num_tol
     said = parties.deliver(parties.collect(said))
     for data in said.values():
         rows = parties.decode(data).links.values()
-        assert {len(row) for row in rows} == {16 + 48 * num_tolerant}
+        assert {len(row) for row in rows} == {32 + 48 * num_tolerant}
     parties.collect(said)
     # Each column of shares is opened in its own slot.
     for slot, spec in enumerate(parties.params.slots):

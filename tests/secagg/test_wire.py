@@ -487,7 +487,7 @@ def test_tags_and_signatures_out_of_order_are_refused(kind, size, second):
         pytest.param(0x03, 5, 4 + box_size, [6, b"\x3f"], id="boxes"),
         pytest.param(0x06, 6, 4 + 64, [0, 6, b"\x3f"], id="signatures"),
         pytest.param(0x04, 6, 4 + 16, [0, 6, b"\x3f"], id="tags"),
-        pytest.param(0x13, 3, 4 + 16 + 48 * NUM_SLOTS, [], id="receipts"),
+        pytest.param(0x13, 3, 4 + 32 + 48 * NUM_SLOTS, [], id="receipts"),
         pytest.param(0x16, 4, 41, [0], id="shares"),
     ],
 )
@@ -632,10 +632,10 @@ def test_only_tolerant_slots_have_commitments_shares_and_deposits():
     assert dict(params.columns) == {1: 0, 3: 1}
     assert wire.plaintext_size(params) == 32 + 2 * 2 * 36
     assert wire.box_size(params) == 1168 + 72 * 2
-    assert wire.receipt_size(params) == 16 + 48 * 2
+    assert wire.receipt_size(params) == 32 + 48 * 2
     alone = make_params(6, slots=((5, 13, True),))
     assert (wire.plaintext_size(alone), wire.box_size(alone)) == (32, 1168)
-    assert wire.receipt_size(alone) == 16
+    assert wire.receipt_size(alone) == 32
     shares = msgpack.packb([VERSION, 0x12, alone.tag, b"", records((0, bytes(1168)))])
     assert wire.decode(shares, alone).commitments == ()
     for wrong in (
