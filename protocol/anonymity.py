@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
 
-from deltafl.secagg.threat import at_most
-
 
 @dataclass(frozen=True, slots=True)
 class Tail:
@@ -54,15 +52,14 @@ class Tail:
         return max(self.fewest - other.most, other.fewest - self.most, 0)
 
 
-def least_tail(colluding_rate: float, num_invited: int, min_honest: int) -> int:
+def least_tail(num_colluding: int, min_honest: int) -> int:
     """The fewest devices that a tail, or a difference of two, must have; 0 if none is asked for.
 
     Args:
-        colluding_rate: γ, the share of the invited devices that may collude with the server.
-        num_invited: Devices invited.
+        num_colluding: Most of the invited devices that may collude with the server.
         min_honest: Fewest devices in it that do not collude; 0 asks for nothing.
     """
-    return at_most(colluding_rate, num_invited) + min_honest if min_honest else 0
+    return num_colluding + min_honest if min_honest else 0
 
 
 def expected_tail(theta: Fraction, num_devices: int) -> int:

@@ -23,7 +23,6 @@ from deltafl.protocol.update_noise import Sizes
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DevicePolicy, SessionParams
 from deltafl.secagg.policy import Range
-from deltafl.secagg.threat import at_most
 
 MOST_PARTICIPATIONS: Final = 1 << 16
 """The largest limit on rounds; a ledger has room for several times as many entries."""
@@ -34,24 +33,20 @@ class RoundPolicy(DevicePolicy):
     """A device's own limits on a round and on its session.
 
     A round searches if its θ is below 1 and its cohort is not smaller than the announced smallest
-    one. Such a search is certain to be over max(min_cohort, min_search_cohort) devices, of those
-    that the server announces; the limits on θ count these. It asks at least one query: without
-    one, the threshold would be whatever the server expects it to be.
+    one. Such a search is certain to be over `min_cohort` devices or more; the limits on θ count
+    those that the server announces. It asks at least one query: without one, the threshold would be
+    whatever the server expects it to be.
 
     Attributes:
+        min_cohort: Smallest cohort that the device may be searched over, or summed with. With fewer
+            devices, losses follow from the sums.
         min_honest_tail: Fewest devices that do not collude in a tail, and in the difference of the
             tails of two levels, besides the share `colluding_rate` of the invited ones that may
             collude (`deltafl.protocol.anonymity`). So many must be left by θ, of those that are
             certain to be searched over, if all weigh the same; and by a threshold, whatever they
             weigh: in a verified search the device counts them, in others it believes the server. 2
             is the fewest at which a sum is not one device's own numbers. 0 counts none.
-        unverified_if_active: Whether to answer, even to an ACTIVE server, a search whose sums the
-            device cannot check, or a radius of updates. The server can then single out the device
-            with the largest loss; by two radii over models that hardly differ, it can find the
-            longest update.
         max_levels: Most conformity levels of one session.
-        min_search_cohort: Fewest devices to search over. With fewer, losses follow from the sums.
-        max_query_pivots: Most pivots of one query.
         max_pivots: Most pivots of all queries of a session, of all levels together, if weights
             differ. Between two pivots, known weights name the devices. 0 accepts only searches of
             equal weights. Levels count together because a server may give them nearly equal models,
@@ -87,11 +82,9 @@ class RoundPolicy(DevicePolicy):
             their updates were not summed.
     """
 
+    min_cohort: int = 10
     min_honest_tail: int = 2
-    unverified_if_active: bool = False
     max_levels: int = 8
-    min_search_cohort: int = 10
-    max_query_pivots: int = 64
     max_pivots: int = 32
     max_pivots_if_equal: int = 320
     max_mm_pivots_per_device: Fraction = Fraction(3, 10)
@@ -111,7 +104,6 @@ class RoundPolicy(DevicePolicy):
     _ranges: ClassVar[Mapping[str, Range]] = {
         **DevicePolicy._ranges,
         "max_levels": Range(1),
-        "max_query_pivots": Range(1),
         "max_loss_bound": Range(1),
         "max_weight": Range(1),
         "max_participations": Range(0, MOST_PARTICIPATIONS, is_closed=True),
@@ -141,15 +133,15 @@ class RoundPolicy(DevicePolicy):
             PeerError: they fall short of this policy; the message names the value and the limit.
         """
         self.check_number(levels)
-        insists = self.expects_active and not self.unverified_if_active
+        unverified, radius = self.profile.takes_unverified, levels.common.update.radius
         self._insist(
-            levels.can_be_followed or not insists,
-            "the search is not verified, and unverified_if_active is not set",
+            levels.can_be_followed or unverified,
+            f"the search is not verified, and the device expects an {self.adversary} server",
         )
-        radius = levels.common.update.radius
         self._insist(
-            radius is None or not insists,
-            f"radius={radius}: the server chooses it, and unverified_if_active is not set",
+            radius is None or unverified,
+            f"radius={radius}: the server chooses it, and the device expects an "
+            f"{self.adversary} one",
         )
         self.check(params)
         self._check_numbers(levels.common)
@@ -163,7 +155,6 @@ class RoundPolicy(DevicePolicy):
     def _check_numbers(self, config: RoundConfig) -> None:
         """Refuse numbers whose sums may be about single devices, whatever is asked."""
         grid, update = config.search.grid, config.update
-        self._check_limit("num_pivots", config.quantile.num_pivots, "max_query_pivots")
         self._check_limit("resolution_bits", grid.resolution_bits, "max_loss_resolution_bits")
         self._check_limit("bound", grid.bound, "max_loss_bound")
         self._check_limit("max_weight", update.max_weight, "max_weight")
@@ -180,7 +171,7 @@ class RoundPolicy(DevicePolicy):
             noise.variance >= self.min_noise**2,
             f"noise of variance {noise.variance} is below that of min_noise={self.min_noise}",
         )
-        honest = fewest - at_most(self.colluding_rate, params.num_invited)
+        honest = fewest - self.num_colluding(params.num_invited)
         self._insist(
             noise.num_devices <= honest,
             f"noise from {noise.num_devices} devices, of which only {honest} are certain to be "
@@ -205,7 +196,7 @@ class RoundPolicy(DevicePolicy):
             noise.norm <= self.max_update_norm,
             f"updates of norm {noise.norm:g} are above max_update_norm={self.max_update_norm:g}",
         )
-        honest = params.min_cohort - at_most(self.colluding_rate, params.num_invited)
+        honest = params.min_cohort - self.num_colluding(params.num_invited)
         self._insist(
             noise.num_devices <= honest,
             f"noise in the update from {noise.num_devices} devices, of which only {honest} are "
@@ -213,12 +204,8 @@ class RoundPolicy(DevicePolicy):
         )
 
     def _check_search(self, levels: Levels, fewest: int) -> None:
-        """Refuse a search that asks too much, over too few, or for too small a tail."""
+        """Refuse a search that asks too much."""
         common = levels.common
-        self._insist(
-            fewest >= self.min_search_cohort,
-            f"a search over {fewest} devices is below min_search_cohort={self.min_search_cohort}",
-        )
         self._insist(
             common.search.max_queries > 0,
             "max_queries=0 with a theta below 1: all devices would be kept, and a round that keeps "
@@ -274,7 +261,7 @@ class RoundPolicy(DevicePolicy):
     @property
     def rounds_per_model(self) -> int:
         """Rounds in which the device answers for one model, by what it expects of the server."""
-        return 1 if self.expects_active else self.max_rounds_per_model
+        return self.max_rounds_per_model if self.profile.repeats_rounds else 1
 
     def min_tail(self, num_invited: int) -> int:
         """The fewest devices of a tail that the device accepts, those that may collude among them.
@@ -282,7 +269,7 @@ class RoundPolicy(DevicePolicy):
         Args:
             num_invited: Devices of the cohort.
         """
-        return least_tail(self.colluding_rate, num_invited, self.min_honest_tail)
+        return least_tail(self.num_colluding(num_invited), self.min_honest_tail)
 
     def _remedy(self, num_kept: int, num_invited: int) -> str:
         """What would hold, where so many devices are too few."""

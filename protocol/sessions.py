@@ -8,13 +8,12 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import (
-    Adversary,
     GraphKind,
     SessionParams,
     ThreatModel,
     UsageError,
 )
-from deltafl.secagg.threat import at_most, sparse_parameters
+from deltafl.secagg.threat import PROFILES, sparse_parameters
 
 # In smaller cohorts the complete graph is cheap, and fractions of the cohort mean little.
 _LARGE_COHORT: Final = 40
@@ -79,15 +78,14 @@ class Sessions:
             cohort_size: Devices invited.
             min_search_cohort: Fewest devices to search over.
         """
-        return max(self.min_cohort, min_search_cohort) - at_most(self._colluding_rate, cohort_size)
+        return max(self.min_cohort, min_search_cohort) - self._num_colluding(cohort_size)
 
     def min_tail(self, cohort_size: int) -> int:
         """The fewest devices of a tail of a cohort, those that may collude among them."""
-        return least_tail(self._colluding_rate, cohort_size, self.policy.min_honest_tail)
+        return least_tail(self._num_colluding(cohort_size), self.policy.min_honest_tail)
 
-    @property
-    def _colluding_rate(self) -> float:
-        return max(self.threat.colluding_rate, self.policy.colluding_rate)
+    def _num_colluding(self, cohort_size: int) -> int:
+        return max(one.num_colluding(cohort_size) for one in (self.threat, self.policy))
 
 
 def preferred_graph(cohort_size: int, threat: ThreatModel) -> GraphKind:
@@ -95,7 +93,7 @@ def preferred_graph(cohort_size: int, threat: ThreatModel) -> GraphKind:
 
     Never against an active adversary, which might choose the roster to suit the graph.
     """
-    if cohort_size < _LARGE_COHORT or threat.adversary is Adversary.ACTIVE:
+    if cohort_size < _LARGE_COHORT or not PROFILES[threat.adversary].takes_sparse:
         return GraphKind.COMPLETE
     try:
         degree, _ = sparse_parameters(cohort_size, threat)

@@ -241,12 +241,7 @@ def _checked_weights(
 
 def _policy(threat: ThreatModel, min_cohort: int | None, num_devices: int) -> DevicePolicy:
     """What devices insist on: the threat, and the smallest cohort that the caller wants."""
-    policy = DevicePolicy(
-        threat.adversary,
-        threat.colluding_rate,
-        threat.dropout_rate,
-        min_threshold=2,  # the lowest that parameters may have: few devices will do to try out
-    )
+    policy = DevicePolicy(threat.adversary, threat.colluding_rate, threat.dropout_rate)
     if min_cohort is not None:
         if not isinstance(min_cohort, int | np.integer) or not 2 <= min_cohort <= num_devices:
             raise UsageError(

@@ -13,7 +13,7 @@ from deltafl.secagg.errors import PeerError, Refusal, UsageError, whole_number
 from deltafl.secagg.messages import SHARES_PER_SLOT
 from deltafl.secagg.params import SessionParams
 from deltafl.secagg.shamir import NUM_LIMBS
-from deltafl.secagg.threat import Adversary, SparseEvents, at_most
+from deltafl.secagg.threat import PROFILES, Adversary, Profile, SparseEvents, at_most
 
 
 class Range(NamedTuple):
@@ -42,25 +42,21 @@ class DevicePolicy:
     """A device's own limits; it refuses a session that asks for less safety or more work.
 
     Attributes:
-        adversary: How the server may misbehave. By default, it is trusted to follow the protocol,
-            and sessions need not be signed. Against an ACTIVE one, the device only takes part
-            in signed sessions whose threshold is too high for two quorums without a common honest
-            device: 2t > (1 + γ)h, where h devices hold shares of one device's secrets.
-        colluding_rate: γ, the share of devices that the device expects to collude with the server.
-            A cohort of `min_cohort` must contain at least two that do not, and t of a complete
-            graph must be more than the others. Degree and t of a sparse graph must withstand them.
+        adversary: How the server may misbehave: which row of `PROFILES` holds. Against an ACTIVE
+            one, the device only takes part in signed sessions over the complete graph whose
+            threshold is too high for two quorums without a common honest device: 2t > (1 + γ)h,
+            where h devices hold shares of one device's secrets.
+        colluding_rate: γ, the share of devices that the device expects to collude with the server;
+            a NONCOLLUDING one has none. A cohort of `min_cohort` must contain at least two that do
+            not, and t of a complete graph must be more than the others by two. Degree and t of a
+            sparse graph must withstand them.
         dropout_rate: δ, the share of devices that may be missing from a session over a sparse
             graph: min_cohort must be all invited devices but these.
         min_cohort: Smallest cohort that the device may be summed with.
-        min_threshold: Lowest acceptable t, the number of devices that must pool shares to rebuild a
-            secret.
-        min_threshold_share: Smallest t / h: of the devices that hold shares of one device's
-            secrets, the fraction that must collude to rebuild them.
         max_cohort: Most devices in a roster.
         max_degree: Most neighbours to share secrets with.
         max_slots: Most sums of one session.
         max_length: Most elements of one vector.
-        max_ring_bits: Widest ring.
         max_sharing_work: Most multiplications to share the secrets of a session: 18·U·h·t for U
             tolerant slots and h holders. A roster makes the device do them all at once; with
             h = t = 4096 and U = 14, which is just within, that took 7.3 seconds of a core.
@@ -68,9 +64,6 @@ class DevicePolicy:
             lengths of all slots. A few bytes open a slot and make the device compute its masks.
         max_verified_length: Most elements of a verified slot. Each takes a generator, which costs a
             fifth of a millisecond once, and a third of a kilobyte as long as the process lives.
-        sparse_if_active: Whether to accept a sparse graph even against an ACTIVE server. The
-            analysis of sparse graphs assumes a server that does not choose the roster to suit the
-            graph's seed.
 
     Raises:
         UsageError: a limit is not in its range, or of another type.
@@ -80,29 +73,22 @@ class DevicePolicy:
     colluding_rate: float = 0.1
     dropout_rate: float = 0.1
     min_cohort: int = 5
-    min_threshold: int = 3
-    min_threshold_share: float = 0.25
     max_cohort: int = 1 << 20
     max_degree: int = 1 << 12
     max_slots: int = 256
     max_length: int = 1 << 26
-    max_ring_bits: int = 64
     max_sharing_work: int = 1 << 32
     max_mask_elements: int = 1 << 32
     max_verified_length: int = 1 << 13
-    sparse_if_active: bool = False
 
     _ranges: ClassVar[Mapping[str, Range]] = {
         "colluding_rate": _RATE,
         "dropout_rate": _RATE,
         "min_cohort": Range(2),
-        "min_threshold": Range(2),
-        "min_threshold_share": Range(0, 1, is_closed=True),
         "max_cohort": Range(2),
         "max_degree": Range(1),
         "max_slots": Range(1),
         "max_length": Range(1),
-        "max_ring_bits": Range(1, 64, is_closed=True),
     }
     """Limits that are not just any number from 0 on."""
 
@@ -111,9 +97,7 @@ class DevicePolicy:
         object.__setattr__(self, "adversary", Adversary(self.adversary))
         for limit in fields(self):
             value, allowed = getattr(self, limit.name), self._ranges.get(limit.name, Range(0))
-            if isinstance(limit.default, bool) and not isinstance(value, bool):
-                raise UsageError(f"{limit.name}={value!r} is neither True nor False")
-            if isinstance(limit.default, bool | str):
+            if isinstance(limit.default, str):
                 continue
             if isinstance(limit.default, int):
                 value = whole_number(limit.name, value)
@@ -128,25 +112,18 @@ class DevicePolicy:
             PeerError: they fall short of this policy; the message names the value and the limit.
         """
         degree = min(params.degree, params.num_invited - 1)
-        share = params.threshold / params.num_holders
         longest = max(slot.length for slot in params.slots)
-        widest = max(slot.ring_bits for slot in params.slots)
-        colluding = at_most(self.colluding_rate, params.num_invited)
+        colluding = self.num_colluding(params.num_invited)
         honest = params.min_cohort - colluding
         self._check_limit("min_cohort", params.min_cohort, "min_cohort")
         self._at_least("min_cohort without colluding devices", honest, 2)
-        self._check_limit("threshold", params.threshold, "min_threshold")
-        self._at_least("threshold / holders", share, self.min_threshold_share)
-        self._insist(
-            params.threshold > colluding or not params.is_complete,
-            f"threshold={params.threshold} is not above the {colluding} devices that may "
-            "collude: they could rebuild every device's secrets",
-        )
+        if params.is_complete:
+            # A device's masks depend on t - 1 others, who have to outnumber the colluding ones.
+            self._at_least("threshold without colluding devices", params.threshold - colluding, 2)
         self._at_most("number of invited devices", params.num_invited, self.max_cohort)
         self._at_most("degree", degree, self.max_degree)
         self._at_most("number of slots", len(params.slots), self.max_slots)
         self._at_most("vector length", longest, self.max_length)
-        self._at_most("ring bits", widest, self.max_ring_bits)
         # Each of these alone is within its bound, and the product may still take hours.
         elements = degree * sum(slot.wire_length for slot in params.slots)
         work = _sharing_work(params)
@@ -154,6 +131,11 @@ class DevicePolicy:
         self._at_most("elements of masks", elements, self.max_mask_elements)
         proved = max((slot.length for slot in params.slots if slot.verified), default=0)
         self._at_most("length of a verified slot", proved, self.max_verified_length)
+        self._insist(
+            params.is_complete or self.profile.takes_sparse,
+            f"degree={params.degree} is not that of the complete graph over "
+            f"{params.num_invited} devices",
+        )
         if self.expects_active:
             self._check_active(params)
         if not params.is_complete:
@@ -162,7 +144,16 @@ class DevicePolicy:
     @property
     def expects_active(self) -> bool:
         """Whether the device expects a server that may say anything."""
-        return self.adversary is Adversary.ACTIVE
+        return self.profile.is_active
+
+    @property
+    def profile(self) -> Profile:
+        """What the device insists on by the server that it expects."""
+        return PROFILES[self.adversary]
+
+    def num_colluding(self, num_devices: int) -> int:
+        """The largest number of the devices that may collude."""
+        return self.profile.num_colluding(self.colluding_rate, num_devices)
 
     def _at_least(self, name: str, value: float, limit: float) -> None:
         self._insist(
@@ -196,13 +187,8 @@ class DevicePolicy:
 
     def _check_active(self, params: SessionParams) -> None:
         self._insist(params.signed, "the session is not signed: the device insists on it")
-        self._insist(
-            params.is_complete or self.sparse_if_active,
-            f"degree={params.degree} is not that of the complete graph over "
-            f"{params.num_invited} devices",
-        )
         holders = params.num_holders
-        colluding = at_most(self.colluding_rate, holders)
+        colluding = self.num_colluding(holders)
         self._insist(
             2 * params.threshold > holders + colluding,
             f"threshold={params.threshold} is not above ({holders} + {colluding}) / 2: two "
@@ -217,7 +203,7 @@ class DevicePolicy:
         self._at_least("smallest roster of a sparse graph", smallest, params.degree + 2)
         fewest = invited - at_most(self.dropout_rate, invited)
         self._at_least("min_cohort of a sparse graph", params.min_cohort, fewest)
-        colluding, missing = at_most(self.colluding_rate, invited), invited - params.min_cohort
+        colluding, missing = self.num_colluding(invited), invited - params.min_cohort
         events = SparseEvents(invited, smallest, colluding, missing, self.adversary)
         least = events.safe_threshold(params.degree)
         shortfall = f"threshold={params.threshold} is below {least}"

@@ -32,7 +32,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from numbers import Real
-from typing import Final
+from typing import Final, NamedTuple
 
 from deltafl.secagg.errors import UsageError
 
@@ -45,14 +45,50 @@ _ROUNDING: Final = 1e-14  # keeps floating-point error of rate × n from roundin
 
 
 class Adversary(StrEnum):
-    """What the server may do beyond reading what it receives.
+    """What the server may do beyond reading what it receives; each names a `Profile`.
 
+    NONCOLLUDING: honest-but-curious; it follows the protocol, and no device helps it.
     CURIOUS: honest-but-curious; it follows the protocol and shares its view with colluding devices.
-    ACTIVE: malicious; it may deviate from the protocol in any way.
+    ACTIVE: malicious; it may deviate from the protocol in any way, and devices collude with it.
     """
 
+    NONCOLLUDING = "noncolluding"
     CURIOUS = "curious"
     ACTIVE = "active"
+
+
+class Profile(NamedTuple):
+    """What follows from an adversary, for whoever expects it.
+
+    Attributes:
+        counts_colluding: A share γ of the devices colludes; else γ counts as 0.
+        is_active: Sessions are signed, and two quorums have an honest device in common.
+        takes_sparse: Sparse graphs are accepted. Their analysis assumes a server that does not
+            choose the roster to suit the graph's seed.
+        takes_unverified: A device answers a search whose sums it cannot check, or clips by the
+            server's radius. A server that lies can then single out the device with the largest
+            loss; by two radii over models that hardly differ, it can find the longest update.
+        repeats_rounds: A lost round over a model may be repeated: the device has only the server's
+            word that its sum is lost.
+    """
+
+    counts_colluding: bool
+    is_active: bool
+    takes_sparse: bool
+    takes_unverified: bool
+    repeats_rounds: bool
+
+    def num_colluding(self, colluding_rate: float, num_devices: int) -> int:
+        """The largest number of the devices that may collude."""
+        return at_most(colluding_rate, num_devices) if self.counts_colluding else 0
+
+
+PROFILES: Final = {
+    Adversary.NONCOLLUDING: Profile(False, False, True, True, True),
+    Adversary.CURIOUS: Profile(True, False, True, True, True),
+    Adversary.ACTIVE: Profile(True, True, False, False, False),
+}
+"""What devices insist on, by whom they expect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +125,7 @@ class ThreatModel:
 
     def num_colluding(self, num_devices: int) -> int:
         """The largest number of the devices that may collude."""
-        return at_most(self.colluding_rate, num_devices)
+        return PROFILES[self.adversary].num_colluding(self.colluding_rate, num_devices)
 
     def num_dropped(self, num_devices: int) -> int:
         """The largest number of devices expected to vanish."""

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from deltafl.secagg import (
     ClientId,
+    Adversary,
     DevicePolicy,
     GraphKind,
     SessionParams,
@@ -34,15 +35,8 @@ from deltafl.sim.bench.session import Stopwatch
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError
 
-_POLICY: Final = DevicePolicy(
-    min_cohort=2,
-    min_threshold=2,
-    min_threshold_share=0,
-    sparse_if_active=True,
-    colluding_rate=0.0,
-    dropout_rate=0.9,
-)
-_THREAT: Final = ThreatModel()
+_POLICY: Final = DevicePolicy(Adversary.NONCOLLUDING, dropout_rate=0.9, min_cohort=2)
+_THREAT: Final = ThreatModel(adversary=Adversary.CURIOUS)
 _RING_BITS: Final = 32
 _DIFFERENT_VECTORS: Final = 8
 _RAW_CHUNK: Final = 1 << 16

@@ -20,7 +20,6 @@ from deltafl.protocol.anonymity import expected_tail
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.secagg import SessionParams, ring, wire
-from deltafl.secagg.threat import at_most
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.plan.messages import trips
 from deltafl.sim.run.accounting import account_of, privacy_of
@@ -191,6 +190,7 @@ class Plan:
         parameters: of the model of one level.
         masked: whether messages are sent at all; ideal sums have none.
         cohort: devices invited to a round.
+        adversary: whom devices expect.
         session: of a round.
         search: for the thresholds; None if nothing is searched for.
         costs: of a round.
@@ -206,6 +206,7 @@ class Plan:
     parameters: int
     masked: bool
     cohort: int
+    adversary: str
     session: SessionPlan
     search: SearchPlan | None
     costs: Costs
@@ -244,6 +245,7 @@ def plan_of(config: RunConfig, num_parameters: int, data: KnownData) -> Plan:
         parameters=num_parameters,
         masked=first.privacy.sums == "masked",
         cohort=params.num_invited,
+        adversary=first.privacy.adversary,
         session=_session(params, first.privacy.expected_dropout, losable),
         search=_search(first, levels, params) if searches else None,
         costs=_costs(levels, params, num_parameters),
@@ -289,7 +291,7 @@ def _search(config: RunConfig, levels: Levels, params: SessionParams) -> SearchP
         fewest=max(params.min_cohort, common.search.min_cohort),
         expected_tails=tuple(expected_tail(one.theta, invited) for one in levels.rounds),
         min_tail=common.min_tail,
-        num_colluding=at_most(config.privacy.colluding, invited),
+        num_colluding=policy_of(config).num_colluding(invited),
         ring_bits=common.search_layout.ring_bits,
         numbers=common.search_layout.length,
     )

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from deltafl.secagg.threat import CORRECTNESS_BITS
+from deltafl.secagg.threat import CORRECTNESS_BITS, PROFILES, Adversary
 from deltafl.sim.plan.plan import Plan, RoundCost, SessionPlan
 from deltafl.sim.run.accounting import rounded_up
 from deltafl.sim.writing import size
@@ -30,6 +30,7 @@ def as_text(plan: Plan) -> str:
 def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     session, costs = plan.session, plan.costs
     signed = "signed" if session.signed else "not signed"
+    yield "devices expect", _expected(plan)
     yield (
         "session",
         f"{session.graph} graph, {signed}; each device has {session.neighbours} neighbours",
@@ -61,6 +62,18 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "the run reveals", _revealed(plan)
     yield "privacy", _privacy(plan)
     yield "would also work", _reachable(plan)
+
+
+def _expected(plan: Plan) -> str:
+    profile = PROFILES[Adversary(plan.adversary)]
+    told = {
+        "devices that collude": profile.counts_colluding,
+        "sparse graphs": profile.takes_sparse,
+        "searches that they cannot check": profile.takes_unverified,
+        "lost rounds repeated": profile.repeats_rounds,
+    }
+    names = ", ".join(name for name, holds in told.items() if holds)
+    return f"a server that is {plan.adversary}: with {names}"
 
 
 def _losable(rounds: int) -> str:

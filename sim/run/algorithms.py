@@ -205,9 +205,8 @@ def sessions_of(config: RunConfig) -> Sessions:
     """How the sessions of secure rounds are set up.
 
     A device insists on what the settings say: on the adversary, the share of colluding devices, the
-    smallest cohort and the smallest tail, and on the limits of `policy_of`. From an
-    active server, it accepts a sparse graph or a search that it cannot check only if the settings
-    ask for one. In everything else it insists on the protocol's own limits.
+    smallest cohort and the smallest tail, and on the limits of `policy_of`. In everything else it
+    insists on the protocol's own limits.
     """
     privacy = config.privacy
     return Sessions(
@@ -263,9 +262,6 @@ def _policy(config: RunConfig, asked: Mapping[str, float | Fraction]) -> RoundPo
         limits[name] = looser(value, getattr(usual, name))
     given = _of_section(config.policy)
     limits |= {name: limit for name, limit in given.items() if limit is not None}
-    limits["min_search_cohort"] = given["min_search_cohort"] or privacy.min_cohort
-    # of three devices, two others: more could not rebuild anything
-    limits["min_threshold"] = min(usual.min_threshold, max(2, privacy.min_cohort - 1))
     name = config.federation.algorithm.removeprefix(PRIVATE)
     is_real = name in WEIGHTED_MEANS and not _weighted_mean(name, config).has_whole_weights
     # of a strategy of the caller's own, the settings do not say what its weights are
@@ -277,8 +273,6 @@ def _policy(config: RunConfig, asked: Mapping[str, float | Fraction]) -> RoundPo
         dropout_rate=privacy.expected_dropout,
         min_cohort=privacy.min_cohort,
         min_honest_tail=privacy.min_honest_tail,
-        sparse_if_active=_graph(config) is GraphKind.SPARSE,
-        unverified_if_active=_searches(config) and config.quantile.search == Search.TRUSTED,
         **limits,
     )
 
@@ -301,7 +295,6 @@ def _asked_limits(config: RunConfig) -> dict[str, float | Fraction]:
         queries = (quantile.max_queries or method.default_max_queries) * asked["max_levels"]
         pivots = queries * method.num_pivots
         is_equal = quantile.weights == Weighting.EQUAL
-        asked["max_query_pivots"] = method.num_pivots
         asked["max_pivots_if_equal" if is_equal else "max_pivots"] = pivots
         if isinstance(method, MajoriseMinimise):
             fewest = max(privacy.min_cohort, quantile.min_cohort)

@@ -16,6 +16,7 @@ from deltafl.fl.schedule import CosineDecay, StepDecay, WarmUp
 from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.protocol.quantile import registry as quantile
 from deltafl.protocol.weighting import Weighting as SearchWeighting
+from deltafl.secagg.threat import Adversary
 from deltafl.sim.settings.attackers import AttackersConfig
 from deltafl.sim.settings.constraints import (
     AUTO,
@@ -424,9 +425,11 @@ class PrivacyConfig:
 
     Attributes:
         sums: "masked" (real keys, real bytes) or "ideal" (the same sums without cryptography).
-        adversary: the server to defend against: "curious" (it follows the protocol and pools what
-            it sees with colluding devices) or "active" (it may deviate from the protocol in any
-            way). By default curious, and unsigned: it is trusted to hand out the true keys.
+        adversary: the server to defend against: "noncolluding" (it follows the protocol, and no
+            device helps it), "curious" (it follows the protocol and pools what it sees with
+            colluding devices) or "active" (it may deviate from the protocol in any way: devices
+            refuse sparse graphs, searches that they cannot check, and lost rounds repeated).
+            By default curious, and unsigned: it is trusted to hand out the true keys.
         signed: whether devices have identities and agree on the survivors of every sum; always so
             against an active server.
         graph: which devices share masks: "complete" (all pairs), "sparse", or "auto" (by cohort
@@ -451,7 +454,7 @@ class PrivacyConfig:
     """
 
     sums: Annotated[str, OneOf(tuple(Sums))] = "masked"
-    adversary: Annotated[str, OneOf(("curious", "active"))] = "curious"
+    adversary: Annotated[str, OneOf(tuple(Adversary))] = "curious"
     signed: bool = False
     graph: Annotated[str, OneOf(("auto", "complete", "sparse"))] = "auto"
     expected_dropout: Share = 0.1

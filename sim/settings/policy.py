@@ -18,10 +18,6 @@ class PolicyConfig:
 
     Attributes:
         max_levels: most conformity levels of one session.
-        min_search_cohort: fewest devices to search over; by default, or with 0,
-            `privacy.min_cohort`. The round's own minimum is `privacy.min_cohort`, or
-            `quantile.min_cohort` if larger.
-        max_query_pivots: most pivots of one query; "histogram" has 64.
         max_pivots: most pivots of all queries of a round, of all its levels together, if devices
             weigh differently. The default limit of "histogram" is 5 queries, 320 pivots; known
             weights then name most devices.
@@ -48,8 +44,6 @@ class PolicyConfig:
     """
 
     max_levels: Count | None = None
-    min_search_cohort: CountOrZero | None = None
-    max_query_pivots: Count | None = None
     max_pivots: CountOrZero | None = None
     max_pivots_if_equal: CountOrZero | None = None
     max_mm_pivots_per_device: Annotated[Fraction, Interval("[0, inf)")] | None = None

@@ -190,10 +190,13 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     '"private-fedprox", "private-delta-fl"]': {
         'strategy.aggregation = "mean"': "others do not weigh devices by numbers of samples",
     },
-    'strategy.aggregation = "clipped" and federation.algorithm begins with "private-" and '
-    'privacy.adversary = "active"': {
-        'quantile.search = "trusted"': "devices believe a radius only of a server that they trust "
-        "with the search of private-delta-fl and a theta below 1",
+    'federation.algorithm begins with "private-" and privacy.adversary = "active"': {
+        'privacy.graph ≠ "sparse"': "an active server may choose the roster to suit the graph",
+        'strategy.aggregation ≠ "clipped"': "an active server chooses the radius",
+    },
+    f'{_SEARCH} and privacy.adversary = "active"': {
+        'quantile.search ≠ "trusted"': "devices expect a server that lies about its search",
+        'quantile.method ≠ "noisy"': "no device can check its sums",
     },
     'federation.algorithm = "aaggff-s"': {
         "faults.dropout = 0": "it needs every device in every round",
@@ -201,14 +204,11 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     'attackers.share > 0 and attackers.kind = "flipped-labels"': {
         "attackers.from_class ≠ attackers.to_class": "nothing would be flipped",
     },
-    f'{_SEARCH} and quantile.search = "verified" and privacy.adversary = "curious"': {
+    f'{_SEARCH} and quantile.search = "verified" and privacy.adversary ≠ "active"': {
         "privacy.signed = true": "devices check a search only if each knows who signed what",
     },
     f'{_SEARCH} and quantile.search = "verified"': {'privacy.graph ≠ "sparse"': _CHECKED},
-    f'{_SEARCH} and quantile.search = "auto" and privacy.adversary = "active"': {
-        'privacy.graph ≠ "sparse"': _CHECKED,
-    },
-    'quantile.votes = "proved" and privacy.adversary = "curious"': {
+    'quantile.votes = "proved" and privacy.adversary ≠ "active"': {
         'quantile.search = "verified"': "devices prove what they have committed to",
     },
     f'{_SEARCH} and quantile.method = "noisy"': {

@@ -32,10 +32,7 @@ from deltafl.sim.inspect.attacks.own_session import new_enrolment
 
 POLICY: Final = RoundPolicy(
     min_cohort=3,
-    min_threshold=2,
-    min_threshold_share=0.2,
     min_honest_tail=0,
-    min_search_cohort=3,
     max_pivots=320,
     max_mm_pivots_per_device=Fraction(10),
     max_rounds_per_model=1,
@@ -48,8 +45,6 @@ ACTIVE: Final = replace(
     adversary=Adversary.ACTIVE,
     colluding_rate=0.2,
     min_honest_tail=1,
-    min_threshold=3,
-    min_threshold_share=0.5,
 )
 """The policy of devices that expect an active server, and one in five devices that collude.
 

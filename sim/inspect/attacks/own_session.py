@@ -5,7 +5,16 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import Client, ClientId, DevicePolicy, Enrolment, SessionParams, SlotSpec, ring
+from deltafl.secagg import (
+    Adversary,
+    Client,
+    ClientId,
+    DevicePolicy,
+    Enrolment,
+    SessionParams,
+    SlotSpec,
+    ring,
+)
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, SeededRandomness
 from deltafl.secagg.ring import Vector
@@ -18,9 +27,7 @@ ONE_WHOLE_SLOT: Final = ((LENGTH, RING_BITS, True),)
 
 BINDING: Final = b"what all devices were shown"
 
-POLICY: Final = DevicePolicy(
-    min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.9
-)
+POLICY: Final = DevicePolicy(Adversary.CURIOUS, 0.0, 0.9, min_cohort=2)
 """Almost no policy, for a server that follows the protocol."""
 
 

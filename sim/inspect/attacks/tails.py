@@ -18,7 +18,7 @@ import numpy.typing as npt
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import ClientId, Refusal, Stage, Step, ring, wire
+from deltafl.secagg import Adversary, ClientId, Refusal, Stage, Step, ring, wire
 from deltafl.secagg.errors import present
 from deltafl.secagg.messages import SumOpening
 from deltafl.sim.inspect.attacks.attack import (
@@ -232,13 +232,13 @@ _WORST: Final = "the update of the device with the largest loss, though not its 
 def tail_of_one_device(defended: bool) -> Loot:
     """All devices are shown the same threshold, so that the masks cancel.
 
-    Without the defence, devices take the server's word for it, though they expect an active server.
+    Without the defence, devices expect a curious server, and take its word for it.
     """
     if defended:
         steering = Steering(RoundDevices(VERIFIED_ROUND))
         steering.run()
     else:
-        policy = replace(ACTIVE, unverified_if_active=True)
+        policy = replace(ACTIVE, adversary=Adversary.CURIOUS)
         config = replace(VERIFIED_ROUND, search=replace(VERIFIED_ROUND.search, verified=False))
         steering = Steering(RoundDevices(config, policy=policy, threshold=QUORUM))
     return steering.update(Threshold(2 * steering.highest, 0))

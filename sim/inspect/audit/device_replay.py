@@ -13,7 +13,7 @@ from typing import Final
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import DecodeError, SessionParams
+from deltafl.secagg import Adversary, DecodeError, SessionParams
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import EncodingError, LedgerError, PeerError, UsageError
 from deltafl.sim.inspect.audit.server_replay import different
@@ -30,10 +30,8 @@ class _Lenient(RoundPolicy):
 
 
 LENIENT: Final = _Lenient(
+    Adversary.NONCOLLUDING,
     min_cohort=2,
-    min_threshold=2,
-    min_threshold_share=0.0,
-    colluding_rate=0.0,
     dropout_rate=0.999,
     min_honest_tail=0,
     max_levels=16,

@@ -40,10 +40,7 @@ def expected_of(source: Source, options: Options) -> Expected:
         "adversary": options.adversary,
         "colluding_rate": options.colluding,
         "min_cohort": options.min_cohort,
-        "min_search_cohort": options.min_cohort,
         "min_honest_tail": options.min_honest_tail,
-        "sparse_if_active": options.sparse_if_active or None,
-        "unverified_if_active": options.unverified_if_active,
         **_limits(options.limits),
     }
     held = replace(policy, **{name: value for name, value in given.items() if value is not None})

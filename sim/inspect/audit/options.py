@@ -28,15 +28,11 @@ class Options:
         head: The digest that the transcript must end with, 32 bytes.
         adversary: What the server may be; by default as the run's settings say.
         colluding: Share of the devices that may collude; by default as the run's settings say.
-        min_cohort: Fewest devices in a sum, and in a search; by default as the run's settings say.
+        min_cohort: Fewest devices in a sum; by default as the run's settings say.
         min_difference: Fewest devices by which sums of the same inputs may differ.
         min_honest_tail: Fewest devices of a tail beside those that may collude; by default as the
             run's settings say.
         limits: Other limits of devices, as `policy.key=value`; see `PolicyConfig`.
-        sparse_if_active: Whether sparse graphs are accepted from an active server; where the run's
-            settings ask for one, they are.
-        unverified_if_active: Whether searches of an active server are accepted that devices cannot
-            check.
         false_alarm_rate: How often the tests of masked bytes, all together, may report perfectly
             random ones.
         independent: Whether sums are computed once more, by code of its own.
@@ -52,8 +48,6 @@ class Options:
     min_difference: int = 3
     min_honest_tail: int | None = None
     limits: tuple[str, ...] = ()
-    sparse_if_active: bool = False
-    unverified_if_active: bool = False
     false_alarm_rate: float = 1e-6
     independent: bool = False
     is_baseline: bool = False
@@ -105,14 +99,12 @@ _WITH_VALUES: Final[Mapping[str, tuple[str, str, Callable[[str], object]]]] = {
         "devices that may collude with it (else 0.1)",
         within("[0, 1)", float),
     ),
-    "--min-cohort": ("M", "fewest devices in sums, searches (else 5 and 10)", within("[2, inf)")),
+    "--min-cohort": ("M", "fewest devices in sums and searches (else 10)", within("[2, inf)")),
     "--min-difference": ("M", "fewest devices by which sums may differ (3)", within("[1, inf)")),
     "--min-honest-tail": ("M", "fewest devices of a tail that do not collude", within("[0, inf)")),
     "--false-alarms": ("P", "false alarms of all tests together (1e-6)", within("(0, 1)", float)),
 }
 _WITHOUT: Final = {
-    "--sparse-if-active": "accept sparse graphs from an active server too",
-    "--unverified-if-active": "accept searches from an active server too that devices cannot check",
     "--independent": "compute all sums once more, by code that nothing else shares (slow)",
 }
 _OTHERWISE: Final = {"limits": "--set", "false_alarm_rate": "--false-alarms"}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import PeerError
+from deltafl.secagg import Adversary, PeerError
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding, Severity
@@ -62,7 +62,8 @@ sums.small-tail high settings A19: few devices passed the filter
 
 def _below_policy(session: Session, policy: RoundPolicy) -> Iterator[Finding]:
     """A session, or its rounds, that devices of this policy refuse; each reason once."""
-    lenient, asked = replace(policy, unverified_if_active=True), (session.levels, session.params)
+    asked = session.levels, session.params
+    lenient = replace(policy, adversary=Adversary.CURIOUS)
     found: dict[str, str] = {}
     for rule, refuse in (
         ("parameters.below-policy", partial(policy.check, session.params)),

@@ -12,7 +12,6 @@ from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.update_noise import Sizes
 from deltafl.protocol.weighting import Weighting
-from deltafl.secagg.threat import at_most
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
@@ -174,7 +173,7 @@ search.narrow info design A14: what the searches gave away
     def on_end(self) -> Iterator[Finding]:
         """Say what follows over all rounds, and that each search reveals something."""
         policy, config = self._premises.expected.policy, self._premises.source.config
-        colluding = at_most(policy.colluding_rate, self._invited)
+        colluding = policy.num_colluding(self._invited)
         updates, solved = follows(self._updates, colluding)
         delta = DELTA if config is None else config.dp.delta
         size, where = self._sizes[0] if self._sizes else (None, None)
