@@ -61,14 +61,14 @@ class Profile(NamedTuple):
     """What follows from an adversary, for whoever expects it.
 
     Attributes:
-        counts_colluding: A share γ of the devices colludes; else γ counts as 0.
+        counts_colluding: A share γ of the devices colludes. Else γ counts as 0.
         is_active: Sessions are signed, and two quorums have an honest device in common.
         takes_sparse: Sparse graphs are accepted. Their analysis assumes a server that does not
             choose the roster to suit the graph's seed.
         takes_unverified: A device answers a search whose sums it cannot check, or clips by the
             server's radius. A server that lies can then single out the device with the largest
             loss; by two radii over models that hardly differ, it can find the longest update.
-        repeats_rounds: A lost round over a model may be repeated: the device has only the server's
+        repeats_rounds: A lost round over a model may be repeated. The device has only the server's
             word that its sum is lost.
     """
 

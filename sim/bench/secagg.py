@@ -17,8 +17,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from deltafl.secagg import (
-    ClientId,
     Adversary,
+    ClientId,
     DevicePolicy,
     GraphKind,
     SessionParams,

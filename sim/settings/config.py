@@ -379,9 +379,7 @@ class QuantileConfig:
             answers, checks every sum, and accepts only the questions and the η that follow from the
             sums. This takes signed sessions and the complete graph. "trusted": devices answer
             whatever the server asks; a server that lies can then ask until its sums are about a
-            single device. "auto": "verified" against an active server, otherwise "trusted". Where
-            an active server meets a sparse graph, "auto" is an error: choose "trusted", or another
-            graph.
+            single device. "auto": "verified" against an active server, otherwise "trusted".
         votes: whether devices prove that their answers to a search are valid. "proved": each device
             proves, without telling anything else, that it votes once, with one legal weight in all
             queries of a search; a device that does not is dropped before its answer is added. It

@@ -11,8 +11,6 @@ from deltafl.secagg import ThreatModel
 ROUNDS = {
     "min_honest_tail": 0,
     "max_levels": 16,
-    "min_search_cohort": 0,
-    "max_query_pivots": 1 << 16,
     "max_pivots": 1 << 32,
     "max_pivots_if_equal": 1 << 32,
     "max_mm_pivots_per_device": Fraction(1 << 32),
@@ -32,8 +30,6 @@ SESSIONS = Sessions(
     policy=RoundPolicy(
         **ROUNDS,
         min_cohort=2,
-        min_threshold=2,
-        min_threshold_share=0.0,
         colluding_rate=0.0,
         dropout_rate=0.0,
     ),

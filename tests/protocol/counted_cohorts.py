@@ -59,7 +59,7 @@ class Cell:
             max_weight=MAX_WEIGHT,
             update_length=1,
             min_search_cohort=self.size,
-            min_tail=least_tail(rate, self.size, MIN_HONEST),
+            min_tail=least_tail(at_most(rate, self.size), MIN_HONEST),
         )
 
 

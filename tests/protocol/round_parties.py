@@ -25,7 +25,7 @@ from deltafl.secagg import Enrolment, PeerError, SessionParams, Stage, Step
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.cohort.work import CohortWork, device_objects
 
-POLICY = RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2, min_threshold_share=0.2)
+POLICY = RoundPolicy(**lenient.ROUNDS, min_cohort=3)
 """A policy that small test rounds satisfy."""
 
 MODEL = b"a small model..."

@@ -43,7 +43,7 @@ CONFIG = make_config(max_queries=2)
 OTHER_MODEL = b"another model..."
 THETAS = (Fraction(1, 2), Fraction(1, 3))
 VICTIM = 17
-ACTIVE = replace(POLICY, adversary=Adversary.ACTIVE, unverified_if_active=True)
+ACTIVE = replace(POLICY, adversary=Adversary.ACTIVE)
 ONCE = replace(POLICY, max_rounds_per_model=1)
 
 signed_or_not = pytest.mark.parametrize("signed", [False, True])

@@ -18,6 +18,7 @@ from deltafl.protocol.update_noise import Sizes, UpdateNoise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import Adversary, DevicePolicy, PeerError, Refusal, UsageError
 from deltafl.secagg.policy import Range
+from deltafl.secagg.threat import PROFILES
 
 HALF = Fraction(1, 2)
 DEFAULT = RoundPolicy()
@@ -81,8 +82,6 @@ LIMITS = {
     "max_update_norm": (HIDDEN, {}, with_update_noise(norm=64.01)),
     "min_honest_tail": (PLAIN, {"theta": Fraction(4, 10)}, {"theta": Fraction(399, 1000)}),
     "max_levels": (changed_round(PLAIN, max_queries=3), LEVELS[:8], LEVELS),
-    "min_search_cohort": (PLAIN, {"min_search_cohort": 10}, {"min_search_cohort": 9}),
-    "max_query_pivots": (EQUAL, {"num_pivots": 64}, {"num_pivots": 65, "max_queries": 4}),
     "max_pivots": (PLAIN, {"max_queries": 32}, {"max_queries": 33}),
     "max_pivots_if_equal": (EQUAL, {"max_queries": 5}, {"max_queries": 6}),
     "max_mm_pivots_per_device": (
@@ -108,7 +107,6 @@ LIMITS = {
 }
 """Of each limit: a round, and changes or levels that are just within it and just beyond it."""
 BESIDE = {
-    "unverified_if_active",
     "max_participations",
     "max_rounds_per_day",
     "max_rounds_per_model",
@@ -151,7 +149,6 @@ def test_a_limit_accepts_what_is_just_within_and_refuses_what_is_just_beyond(lim
 @pytest.mark.parametrize(
     ("changes", "limit"),
     [
-        ({"num_pivots": 65, "method": "histogram"}, "max_query_pivots"),
         ({"update_clip": 5.0}, "max_update_clip"),
         ({"max_weight": 8193}, "max_weight"),
         ({"grid": LossGrid(17, 8)}, "max_loss_resolution_bits"),
@@ -164,11 +161,11 @@ def test_what_is_announced_without_being_asked_is_held_to_its_limits_too(changes
 
 def test_without_a_search_the_limits_of_searches_do_not_matter():
     everybody = changed_round(PLAIN, theta=ONE, max_queries=99)
-    strict = replace(DEFAULT, max_pivots=0, min_search_cohort=99, min_noise=ONE)
+    strict = replace(DEFAULT, max_pivots=0, min_noise=ONE)
     assert verdict(strict, everybody) is None
     too_small = changed_round(PLAIN, min_search_cohort=21, theta=Fraction(1, 1000), max_queries=99)
     assert verdict(strict, too_small) is None
-    for limit in ("max_pivots", "min_search_cohort", "min_noise"):
+    for limit in ("max_pivots", "min_noise"):
         assert limit in verdict(replace(DEFAULT, **{limit: getattr(strict, limit)}), PLAIN)
 
 
@@ -178,7 +175,6 @@ def test_a_threshold_without_a_query_is_refused():
     for changes in ({}, {"theta": Fraction(1, 1000)}, {"method": "bracketed"}):
         silent = changed_round(PLAIN, **warm, **changes)
         assert "max_queries=0 with a theta below 1" in verdict(DEFAULT, silent)
-    assert "min_search_cohort" in verdict(replace(DEFAULT, min_search_cohort=11), silent)
     noise = verdict(replace(DEFAULT, min_noise=ONE), changed_round(silent, max_queries=1))
     assert "without noise" in noise
     assert "max_queries=0" in verdict(DEFAULT, changed_round(PLAIN, **warm), (ONE, HALF))
@@ -280,13 +276,8 @@ def test_to_an_active_server_a_device_answers_in_one_round_whatever_is_set():
     assert (DEFAULT.rounds_per_model, DEFAULT.max_rounds_per_model) == (8, 8)
     for most in (1, 2, 100):
         assert replace(DEFAULT, max_rounds_per_model=most).rounds_per_model == most
-        for trusting in (False, True):
-            active = RoundPolicy(
-                adversary=Adversary.ACTIVE,
-                unverified_if_active=trusting,
-                max_rounds_per_model=most,
-            )
-            assert active.rounds_per_model == 1
+        active = RoundPolicy(adversary=Adversary.ACTIVE, max_rounds_per_model=most)
+        assert active.rounds_per_model == 1
 
 
 UNCHECKED = {"adversary"}
@@ -298,17 +289,14 @@ def test_a_limit_is_a_number_within_its_range(limit):
     """A rate of -1 would switch off whatever it is for, and NaN every comparison."""
     name = limit.name
     bad = [None, "3", 1j, float("nan"), float("inf"), float("-inf")]
-    if isinstance(limit.default, bool):
-        accepted, bad = [False, True], [*bad, 0, 1]
-    else:
-        allowed = RoundPolicy._ranges.get(name, Range(0))
-        accepted, bad = [allowed.least], [*bad, allowed.least - 1]
-        if allowed.most != float("inf"):
-            (accepted if allowed.is_closed else bad).append(int(allowed.most))
-            bad.append(int(allowed.most) + 1)
-        if isinstance(limit.default, int):
-            bad += [limit.default + 0.5, float(limit.default)]
-            accepted.append(np.int64(limit.default))
+    allowed = RoundPolicy._ranges.get(name, Range(0))
+    accepted, bad = [allowed.least], [*bad, allowed.least - 1]
+    if allowed.most != float("inf"):
+        (accepted if allowed.is_closed else bad).append(int(allowed.most))
+        bad.append(int(allowed.most) + 1)
+    if isinstance(limit.default, int):
+        bad += [limit.default + 0.5, float(limit.default)]
+        accepted.append(np.int64(limit.default))
     for value in (limit.default, *accepted):
         assert getattr(replace(DEFAULT, **{name: value}), name) == value
     for value in bad:
@@ -325,12 +313,11 @@ def test_a_limit_out_of_range_is_told_with_the_range():
         ({"max_rounds_per_model": 0}, r"max_rounds_per_model=0 is not in \[1, 65536\]"),
         ({"max_update_clip": float("nan")}, r"max_update_clip=nan is not in \[0, inf\)"),
         ({"max_slots": 2.0}, "max_slots=2.0 is not a whole number"),
-        ({"sparse_if_active": 1}, "sparse_if_active=1 is neither True nor False"),
     ):
         with pytest.raises(UsageError, match=told):
             RoundPolicy(**changed)
-    with pytest.raises(UsageError, match="min_threshold=1 is not in"):
-        DevicePolicy(min_threshold=1)
+    with pytest.raises(UsageError, match="min_cohort=1 is not in"):
+        DevicePolicy(min_cohort=1)
 
 
 def test_without_a_range_a_limit_may_be_any_number_from_0_on(monkeypatch):
@@ -342,16 +329,29 @@ def test_without_a_range_a_limit_may_be_any_number_from_0_on(monkeypatch):
             policy(colluding_rate=rate)
 
 
-def test_the_session_is_held_to_the_policy_too():
+def test_the_session_is_held_to_the_policy_too(monkeypatch):
     assert "min_cohort=10 is below" in verdict(replace(DEFAULT, min_cohort=11), PLAIN)
     active = replace(DEFAULT, adversary=Adversary.ACTIVE)
     assert "not verified" in verdict(active, PLAIN)
-    trusting = replace(active, unverified_if_active=True)
-    assert "not signed" in verdict(trusting, PLAIN)
     scaled = changed_round(PLAIN, theta=Fraction(1), radius=1.0)
     assert "radius=1.0: the server chooses it" in verdict(active, scaled)
-    assert "not signed" in verdict(trusting, scaled)
     assert "radius" not in str(verdict(DEFAULT, scaled))
+    trusting = PROFILES[Adversary.ACTIVE]._replace(takes_unverified=True, repeats_rounds=True)
+    monkeypatch.setitem(PROFILES, Adversary.ACTIVE, trusting)
+    assert "not signed" in verdict(active, PLAIN)
+    assert "not signed" in verdict(active, scaled)
+    assert active.rounds_per_model == 8
+
+
+def test_a_server_without_colluding_devices_has_none_in_a_tail_or_its_noise():
+    alone = replace(DEFAULT, adversary=Adversary.NONCOLLUDING, colluding_rate=0.3)
+    few = changed_round(PLAIN, theta=Fraction(2, 10), min_tail=2)
+    noisy = replace(NOISY, noise=Noise(ONE, 10))
+    for announced in (few, noisy):
+        assert verdict(alone, announced) is None
+        assert "may collude" in verdict(replace(alone, adversary=Adversary.CURIOUS), few)
+    told = verdict(replace(alone, adversary=Adversary.CURIOUS, min_honest_tail=0), noisy)
+    assert "of which only 4 are certain" in told
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,7 @@ class Member:
 
 
 SESSIONS = Sessions(
-    policy=RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2, min_threshold_share=0.2),
+    policy=RoundPolicy(**lenient.ROUNDS, min_cohort=3),
     threat=ThreatModel(0.1, 0.2),
     graph=GraphKind.COMPLETE,
     min_cohort=4,

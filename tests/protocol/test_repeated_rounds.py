@@ -49,6 +49,7 @@ from deltafl.secagg import (
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver
 from deltafl.secagg.states import ServerState
+from deltafl.secagg.threat import at_most
 
 NOTHING = LostSearch()
 OTHER_MODEL = MODEL[::-1]
@@ -439,7 +440,7 @@ def stories(draw):
         theta=draw(st.sampled_from([Fraction(9, 10), Fraction(1, 2), Fraction(1, 5)])),
         max_queries=draw(st.sampled_from([1, 2, 8])),
         min_search_cohort=draw(st.sampled_from([0, 4])),
-        min_tail=least_tail(RATE, SIZE, draw(st.integers(0, 3))),
+        min_tail=least_tail(at_most(RATE, SIZE), draw(st.integers(0, 3))),
     )
     steps = steps_of(Levels((config,)))
     known_steps = [
@@ -514,7 +515,9 @@ def test_whoever_is_lost_and_back_there_is_one_search_and_one_sum_of_updates(sto
 
 def plans_of_one_story():
     """The first round is lost at its update, and the first device is absent from the second."""
-    config = config_of(min_tail=least_tail(RATE, SIZE, 2), max_queries=2, min_search_cohort=4)
+    config = config_of(
+        min_tail=least_tail(at_most(RATE, SIZE), 2), max_queries=2, min_search_cohort=4
+    )
     update = Step(Stage.MASK, config.update_slot)
     absent = gone_at(Step(Stage.ADVERTISE), IDS[:1])
     devices = devices_of(VECTORS, losses=[0.0, 0.5, 1.0, 2.5, 7.0, 9.0])
@@ -605,7 +608,7 @@ def test_a_round_without_a_search_is_repeated_as_it_was():
 
 
 def test_devices_that_expect_an_active_server_take_no_part_in_a_repeated_round():
-    policy = replace(POLICY, adversary=Adversary.ACTIVE, unverified_if_active=True)
+    policy = replace(POLICY, adversary=Adversary.ACTIVE)
     active = replace(SESSIONS, threat=ThreatModel(0.1, 0.1, Adversary.ACTIVE), policy=policy)
     config = config_of(max_queries=2)
     for sessions, refused in ((active, True), (replace(SESSIONS, signed=True), False)):

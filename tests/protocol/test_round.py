@@ -113,7 +113,7 @@ ALL_SESSIONS = {
     "active": replace(
         SESSIONS,
         threat=ThreatModel(0.1, 0.2, Adversary.ACTIVE),
-        policy=replace(POLICY, adversary=Adversary.ACTIVE, unverified_if_active=True),
+        policy=replace(POLICY, adversary=Adversary.ACTIVE),
     ),
 }
 backends = pytest.mark.parametrize("backend", [masked, lambda: IdealRounds(SESSIONS)])
@@ -210,18 +210,16 @@ def test_against_an_active_adversary_sessions_are_signed_and_quorums_overlap():
     assert 2 * params.threshold > 1.1 * params.num_holders
 
 
-def test_the_graph_is_left_to_an_active_server_only_where_it_is_asked_for():
+def test_no_sparse_graph_is_left_to_an_active_server():
     threat = ThreatModel(0.05, 0.05, Adversary.ACTIVE)
     assert preferred_graph(1000, threat) is GraphKind.COMPLETE
     assert preferred_graph(1000, replace(threat, adversary=Adversary.CURIOUS)) is GraphKind.SPARSE
-    policy = RoundPolicy(
-        **lenient.ROUNDS, adversary=Adversary.ACTIVE, colluding_rate=0.05, unverified_if_active=True
-    )
+    policy = RoundPolicy(**lenient.ROUNDS, adversary=Adversary.ACTIVE, colluding_rate=0.05)
     sessions = Sessions(policy=policy, threat=threat, graph=GraphKind.SPARSE)
-    round_config = config(1000, Fraction(1, 2), "mm")
+    round_config = config(1000, Fraction(1), "mm")
     with pytest.raises(PeerError, match="not that of the complete graph"):
         sessions.params(round_config, MODEL, bytes(32))
-    accepting = replace(sessions, policy=replace(policy, sparse_if_active=True))
+    accepting = replace(sessions, policy=replace(policy, adversary=Adversary.CURIOUS))
     assert not accepting.params(round_config, MODEL, bytes(32)).is_complete
 
 

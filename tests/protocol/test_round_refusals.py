@@ -45,7 +45,7 @@ def announcement(config=CONFIG, model=MODEL, params=None) -> bytes:
 
 
 def device(policy=None, **knows) -> RoundClient:
-    usual = RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2)
+    usual = RoundPolicy(**lenient.ROUNDS, min_cohort=3)
     return RoundClient(3, policy or usual, **knows)
 
 
@@ -148,16 +148,9 @@ def test_the_longest_update_of_a_slot_is_accepted_and_a_longer_one_refused():
     ("policy", "named"),
     [
         (RoundPolicy(**lenient.ROUNDS, min_cohort=4), "min_cohort=3"),
-        (RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=3), "threshold=2"),
-        (RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2, max_slots=1), "slots=2"),
-        (
-            RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2, max_length=7),
-            "vector length=8",
-        ),
-        (
-            RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2, max_ring_bits=8),
-            "ring bits",
-        ),
+        (RoundPolicy(**lenient.ROUNDS, min_cohort=3, colluding_rate=0.34), "without colluding"),
+        (RoundPolicy(**lenient.ROUNDS, min_cohort=3, max_slots=1), "slots=2"),
+        (RoundPolicy(**lenient.ROUNDS, min_cohort=3, max_length=7), "vector length=8"),
     ],
 )
 def test_a_session_below_the_policy_is_refused_before_a_byte_is_sent(policy, named):
@@ -378,9 +371,9 @@ def test_a_device_without_an_identity_refuses_a_signed_session():
 
 
 def test_a_device_that_insists_on_signatures_refuses_a_session_without():
-    machine = device(replace(POLICY, adversary=Adversary.ACTIVE, unverified_if_active=True))
+    machine = device(replace(POLICY, adversary=Adversary.ACTIVE))
     with pytest.raises(PeerError, match="not signed") as refused:
-        machine.receive(announcement())
+        machine.receive(announcement(make_config(theta=Fraction(1))))
     assert refused.value.reason is Refusal.POLICY
 
 
@@ -389,7 +382,6 @@ def test_a_device_that_insists_on_signatures_refuses_a_session_without():
     [
         (CONFIG, {}, False),
         (make_config(verified=True), {}, True),
-        (CONFIG, {"unverified_if_active": True}, True),
         (CONFIG, {"adversary": Adversary.CURIOUS}, True),
         (make_config(theta=Fraction(1)), {}, True),  # no query is asked
         (make_config(max_queries=0), {}, False),

@@ -23,8 +23,6 @@ from deltafl.sim.cohort.shared import SharedAgreements
 POLICY = RoundPolicy(
     **lenient.ROUNDS,
     min_cohort=2,
-    min_threshold=2,
-    min_threshold_share=0.0,
     colluding_rate=0.0,
     dropout_rate=0.0,
 )

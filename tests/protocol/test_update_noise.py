@@ -328,11 +328,8 @@ def test_a_device_counts_once_if_it_has_data_and_passed(weight, update, count, c
 
 POLICY = RoundPolicy(
     min_cohort=5,
-    min_threshold=2,
-    min_threshold_share=0.0,
     colluding_rate=0.0,
     dropout_rate=0.0,
-    min_search_cohort=5,
     min_honest_tail=0,  # nobody knows how many pass
     min_update_noise=Fraction(1, 20),
     max_participations=3,

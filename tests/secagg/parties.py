@@ -10,6 +10,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from deltafl.secagg import (
+    Adversary,
     Client,
     DevicePolicy,
     Enrolment,
@@ -27,9 +28,7 @@ from deltafl.secagg.messages import AdvertiseKeys, Credential, Message
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.states import ClientState, ServerState
 
-STRICT = DevicePolicy(
-    min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.9
-)
+STRICT = DevicePolicy(Adversary.CURIOUS, 0.0, 0.9, min_cohort=2)
 """A policy that small test sessions satisfy, if they are over the complete graph."""
 
 

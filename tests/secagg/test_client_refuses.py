@@ -47,14 +47,12 @@ def test_a_device_in_session_holds_secrets_and_an_honest_one_sheds_those_it_used
     ("limits", "message"),
     [
         ({"min_cohort": 5}, "min_cohort=4 is below the device's min_cohort=5"),
-        ({"min_threshold": 4}, "threshold=3 is below min_threshold=4"),
-        ({"min_threshold_share": 0.51}, "threshold / holders=0.5 is below the device's 0.51"),
+        ({"colluding_rate": 2 / 6}, "threshold without colluding devices=1 is below"),
         ({"colluding_rate": 0.5}, "min_cohort without colluding devices=1 is below the device's 2"),
         ({"max_degree": 4}, "degree=5 is above the device's 4"),
         ({"max_cohort": 5}, "number of invited devices=6 is above the device's 5"),
         ({"max_slots": 1}, "number of slots=2 is above the device's 1"),
         ({"max_length": 3}, "vector length=4 is above the device's 3"),
-        ({"max_ring_bits": 39}, "ring bits=40 is above the device's 39"),
         # 18 limbs for each of two slots, for six holders, each of a polynomial of three terms
         (
             {"max_sharing_work": 647},
@@ -119,15 +117,12 @@ def test_a_sparse_device_in_session_holds_its_neighbours_shares_until_it_is_clos
 def test_policy_is_met_exactly():
     params = make_params(6, threshold=3, min_cohort=4)
     limits = DevicePolicy(
-        colluding_rate=2 / 6,
+        colluding_rate=1 / 6,
         min_cohort=4,
-        min_threshold=3,
-        min_threshold_share=0.5,
         max_cohort=6,
         max_degree=5,
         max_slots=2,
         max_length=4,
-        max_ring_bits=40,
         max_sharing_work=648,
         max_mask_elements=35,
     )
@@ -136,18 +131,10 @@ def test_policy_is_met_exactly():
 
 
 def test_policy_counts_the_complete_graph_however_it_is_written():
-    # A degree above the devices there are must not make t / h look smaller or larger.
-    limits = replace(POLICY, min_threshold_share=0.5, max_degree=5)
+    limits = replace(POLICY, colluding_rate=1 / 6, max_degree=5)
     limits.check(make_params(6, degree=1000, threshold=3))
-    with pytest.raises(PeerError, match=r"threshold / holders=0\.333333 is below"):
-        limits.check(make_params(6, degree=1000, threshold=2))
-
-
-def test_policy_counts_the_neighbours_of_a_sparse_graph():
-    limits = replace(POLICY, min_threshold_share=0.75)
-    limits.check(make_params(9, degree=4, threshold=3))
-    with pytest.raises(PeerError, match=r"threshold / holders=0\.5 is below"):
-        limits.check(make_params(9, degree=4, threshold=2, min_cohort=3))
+    with pytest.raises(PeerError, match=r"threshold without colluding devices=1 is below"):
+        limits.check(make_params(6, degree=1000, threshold=2, min_cohort=3))
 
 
 @settings(max_examples=100)

@@ -256,7 +256,7 @@ def test_a_session_that_failed_was_one_if_the_device_had_answered():
 def test_a_refusal_spends_nothing_but_the_session():
     """What the policy refuses is no session: a better one of the same context may follow."""
     devices = enrolment()
-    strict = replace(POLICY, min_threshold=4)
+    strict = replace(POLICY, min_cohort=4)
     with pytest.raises(PeerError) as refused:
         device(devices, strict).receive(opening(SIGNED))
     assert refused.value.reason is Refusal.POLICY

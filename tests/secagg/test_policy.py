@@ -28,7 +28,7 @@ from deltafl.secagg.messages import SessionOpen
 from deltafl.secagg.params import GraphKind
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.states import ClientState
-from deltafl.secagg.threat import complete_threshold
+from deltafl.secagg.threat import PROFILES, complete_threshold
 
 ACTIVE = replace(POLICY, adversary=Adversary.ACTIVE)
 
@@ -67,21 +67,6 @@ def test_threshold_of_a_complete_graph_at_its_edge(num_devices, colluding_rate, 
     refuses(policy, less, f"threshold={threshold - 1} is not above")
     # The same threshold is fine for who trusts the server to follow the protocol.
     replace(policy, adversary=Adversary.CURIOUS).check(less)
-
-
-@pytest.mark.parametrize(
-    ("degree", "colluding_rate", "threshold"),
-    [(4, 0.0, 3), (4, 0.375, 3), (8, 0.25, 6), (16, 0.125, 10)],
-)
-def test_threshold_of_a_sparse_graph_at_its_edge(degree, colluding_rate, threshold):
-    """Its holders are k: the device itself is none."""
-    policy = replace(ACTIVE, colluding_rate=colluding_rate, sparse_if_active=True)
-    least = make_params(40, degree=degree, threshold=threshold, min_cohort=40, signed=True)
-    if colluding_rate:  # two quorums have an honest device in common, and other things fail
-        refuses(policy, least, "the sparse graph over 40 devices: ")
-    else:
-        policy.check(least)
-    refuses(policy, replace(least, threshold=threshold - 1), f"threshold={threshold - 1} is not")
 
 
 def for_threat(num_devices):
@@ -133,18 +118,38 @@ def test_a_sparse_graph_is_held_to_the_share_that_may_be_missing():
     refuses(policy, replace(whole, min_cohort=360), "degree=22 is too small")
 
 
-def test_sparse_graphs_are_refused_unless_they_are_asked_for():
+def profile(monkeypatch, adversary, **changes):
+    """Change what follows from an adversary."""
+    row = PROFILES[adversary]._replace(**changes)
+    monkeypatch.setitem(PROFILES, adversary, row)
+
+
+def test_sparse_graphs_of_an_active_server_are_refused(monkeypatch):
     sparse = replace(make_params(8, degree=6, threshold=6, signed=True), min_cohort=8, min_roster=8)
     refuses(ACTIVE, sparse, "degree=6 is not that of the complete graph over 8 devices")
-    replace(ACTIVE, sparse_if_active=True).check(sparse)
     ACTIVE.check(replace(sparse, degree=7))
     POLICY.check(sparse)
+    profile(monkeypatch, Adversary.ACTIVE, takes_sparse=True)
+    ACTIVE.check(sparse)
+    refuses(ACTIVE, replace(sparse, threshold=3), "threshold=3 is not above")
 
 
-@pytest.mark.parametrize("adversary", Adversary)
+def test_a_server_without_colluding_devices_has_none(monkeypatch):
+    alone = replace(POLICY, adversary=Adversary.NONCOLLUDING, colluding_rate=0.5)
+    params = make_params(8, threshold=2, min_cohort=2)
+    alone.check(params)
+    assert (alone.num_colluding(8), ThreatModel(0.5, 0.1, "noncolluding").num_colluding(8)) == (
+        0,
+        0,
+    )
+    refuses(replace(alone, adversary=Adversary.CURIOUS), params, "colluding devices=-2 is below")
+    profile(monkeypatch, Adversary.NONCOLLUDING, counts_colluding=True)
+    refuses(alone, params, "colluding devices=-2 is below")
+
+
 @pytest.mark.parametrize("num_devices", [7, 9])
-def test_a_sparse_graph_needs_a_roster_that_cannot_complete_it(num_devices, adversary):
-    policy = replace(POLICY, adversary=adversary, sparse_if_active=True)
+def test_a_sparse_graph_needs_a_roster_that_cannot_complete_it(num_devices):
+    policy = POLICY
     least = num_devices - 3  # four would cut the ring, if they were next to each other
     sparse = make_params(num_devices, degree=4, threshold=3, min_cohort=least, signed=True)
     policy.check(replace(sparse, min_roster=6))
@@ -154,7 +159,7 @@ def test_a_sparse_graph_needs_a_roster_that_cannot_complete_it(num_devices, adve
     policy.check(make_params(num_devices, threshold=num_devices, signed=True))
 
 
-@pytest.mark.parametrize("adversary", Adversary)
+@pytest.mark.parametrize("adversary", [Adversary.CURIOUS, Adversary.ACTIVE])
 def test_two_honest_devices_are_left_in_the_smallest_cohort(adversary):
     """⌊γ · invited⌋ of them may be the server's."""
     policy = replace(POLICY, adversary=adversary, colluding_rate=0.25)
@@ -162,11 +167,11 @@ def test_two_honest_devices_are_left_in_the_smallest_cohort(adversary):
     policy.check(params)
     for colluding_rate, least in ((0.25, 4), (0.37, 4), (0.375, 5), (0.5, 6), (0.75, 8)):
         policy = replace(POLICY, colluding_rate=colluding_rate)
-        fewest = make_params(8, threshold=least - 1, min_cohort=least)
+        fewest = make_params(8, threshold=least, min_cohort=least)
         policy.check(fewest)
         refuses(
             policy,
-            replace(fewest, min_cohort=least - 1),
+            replace(fewest, threshold=least - 1, min_cohort=least - 1),
             "min_cohort without colluding devices=1 is below the device's 2",
         )
 
@@ -185,10 +190,11 @@ def test_the_threshold_is_not_rounded_the_unsafe_way(num_devices, colluding_rate
 def test_the_colluding_devices_are_not_rounded_the_unsafe_way():
     # In floating point 0.29 · 100 is 28.999999999999996.
     policy = replace(POLICY, colluding_rate=0.29)
-    params = make_params(100, threshold=30, min_cohort=31)
+    params = make_params(100, threshold=31, min_cohort=31)
     policy.check(params)
-    refuses(policy, replace(params, min_cohort=30), "min_cohort without colluding devices=1")
-    refuses(policy, replace(params, threshold=29), "threshold=29 is not above the 29 devices")
+    less = replace(params, threshold=30)
+    refuses(policy, replace(less, min_cohort=30), "min_cohort without colluding devices=1")
+    refuses(policy, less, "threshold without colluding devices=1")
 
 
 @pytest.mark.parametrize(
@@ -198,11 +204,11 @@ def test_the_colluding_devices_are_not_rounded_the_unsafe_way():
 def test_more_devices_rebuild_a_secret_than_may_collude(num_devices, colluding_rate, colluding):
     """On the complete graph; on a sparse one, few colluding devices are near any one device."""
     policy = replace(POLICY, colluding_rate=colluding_rate)
-    least = make_params(num_devices, threshold=max(colluding + 1, 2), min_cohort=num_devices)
+    least = make_params(num_devices, threshold=colluding + 2, min_cohort=num_devices)
     policy.check(least)
-    if colluding > 1:
-        less = replace(least, threshold=colluding)
-        refuses(policy, less, f"threshold={colluding} is not above the {colluding} devices")
+    if colluding:
+        less = replace(least, threshold=colluding + 1)
+        refuses(policy, less, "threshold without colluding devices=1 is below the device's 2")
         replace(policy, colluding_rate=(colluding - 0.5) / num_devices).check(less)
 
 
@@ -231,14 +237,13 @@ def test_what_is_chosen_for_a_threat_is_above_the_devices_that_may_collude(
         )
     except UsageError:
         return  # with so few devices, nothing withstands the threat
-    assert params.threshold > threat.num_colluding(num_devices)
+    assert params.threshold > threat.num_colluding(num_devices) + 1
     policy = replace(POLICY, adversary=adversary, colluding_rate=colluding / 10)
     policy.check(params)
 
 
 def test_the_default_policy_is_that_of_a_curious_server():
     assert DevicePolicy().adversary is Adversary.CURIOUS
-    assert not DevicePolicy().sparse_if_active
 
 
 @pytest.mark.parametrize("adversary", Adversary)
@@ -256,9 +261,9 @@ def test_a_policy_from_a_string_insists_on_signatures_too():
 
 
 def test_a_limit_may_be_a_fraction():
-    policy = DevicePolicy(min_threshold_share=Fraction(1, 4))
-    policy.check(make_params(16, threshold=4, min_cohort=6))
-    refuses(policy, make_params(16, threshold=3, min_cohort=6), "=0.1875 is below .* 0.25$")
+    policy = DevicePolicy("curious", Fraction(1, 4))
+    policy.check(make_params(16, threshold=6, min_cohort=6))
+    refuses(policy, make_params(16, threshold=5, min_cohort=6), "threshold without .*=1 is below")
 
 
 def test_an_adversary_that_nobody_knows_is_misuse():
@@ -290,36 +295,33 @@ def any_params(draw):
     )
 
 
-def is_safe(params, rate, sparse):
+def is_safe(params, rate):
     """By the definition: over every roster that a server may form, two quorums share an honest one.
 
     A quorum is t of the h who hold shares of one device; a share γ of the invited collude, and all
     of those come. Of the neighbours of a sparse graph, a share γ collude.
     """
-    if not params.signed or (not params.is_complete and not sparse):
+    if not (params.signed and params.is_complete):
         return False
     if params.min_cohort - params.num_invited * rate // 1 < 2:
         return False
     for num_came in range(max(params.min_cohort, params.min_roster), params.num_invited + 1):
         graph = Graph(num_came, params.degree, bytes(32))
-        common = params.num_invited if params.is_complete else graph.num_holders
-        if not 2 * params.threshold > graph.num_holders + rate * common:
+        if not 2 * params.threshold > graph.num_holders + rate * params.num_invited:
             return False
     return True
 
 
 @pytest.mark.slow
 @settings(max_examples=400)
-@given(params=any_params(), rate=rates, sparse=st.booleans())
-@example(make_params(8, threshold=6, min_cohort=6, signed=True), 0.25, False)
-@example(make_params(8, threshold=5, min_cohort=6, signed=True), 0.25, False)
+@given(params=any_params(), rate=rates)
+@example(make_params(8, threshold=6, min_cohort=6, signed=True), 0.25)
+@example(make_params(8, threshold=5, min_cohort=6, signed=True), 0.25)
 @example(
-    replace(make_params(8, degree=4, threshold=3, min_cohort=6, signed=True), min_roster=6),
-    0.25,
-    True,
+    replace(make_params(8, degree=4, threshold=3, min_cohort=6, signed=True), min_roster=6), 0.25
 )
-def test_a_device_is_never_talked_below_what_is_safe(params, rate, sparse):
-    policy = replace(ACTIVE, colluding_rate=rate, sparse_if_active=sparse)
+def test_a_device_is_never_talked_below_what_is_safe(params, rate):
+    policy = replace(ACTIVE, colluding_rate=rate)
     enrolment = Enrolment(SeededRandomness(bytes(32)))
     machine = Client(
         ClientId(0), policy, SeededRandomness(bytes(32)), enrolment.credentials(ClientId(0))
@@ -330,7 +332,7 @@ def test_a_device_is_never_talked_below_what_is_safe(params, rate, sparse):
     except PeerError:
         assert machine.state is ClientState.FAILED
     else:
-        assert is_safe(params, rate, sparse)
+        assert is_safe(params, rate)
         assert wire.decode(answer, params).credential is not None
 
 
@@ -339,18 +341,19 @@ def test_a_device_is_never_talked_below_what_is_safe(params, rate, sparse):
 @given(params=any_params(), rate=rates)
 def test_every_safe_complete_graph_is_accepted(params, rate):
     """The converse: a device does not refuse out of mere caution."""
-    if is_safe(replace(params, min_roster=params.num_invited), rate, sparse=False):
+    if is_safe(replace(params, min_roster=params.num_invited), rate):
         replace(ACTIVE, colluding_rate=rate).check(params)
 
 
 @settings(max_examples=100)
-@given(params=any_params(), rate=rates, sparse=st.booleans())
-def test_against_an_active_server_nothing_is_accepted_that_a_curious_one_is_refused(
-    params, rate, sparse
-):
-    policy = DevicePolicy(colluding_rate=rate, sparse_if_active=sparse)
-    try:
-        replace(policy, adversary=Adversary.ACTIVE).check(params)
-    except PeerError:
-        return
-    policy.check(params)
+@given(params=any_params(), rate=rates)
+def test_each_profile_refuses_what_a_milder_one_does(params, rate):
+    accepted = []
+    for adversary in Adversary:
+        try:
+            DevicePolicy(adversary, rate).check(params)
+        except PeerError:
+            accepted.append(False)
+        else:
+            accepted.append(True)
+    assert accepted == sorted(accepted, reverse=True)

@@ -1,7 +1,5 @@
 """Who is invited and who comes: the same refusals by the server and the ideal functionality."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from parties import POLICY, STRICT
 
 from deltafl.secagg import (
-    Adversary,
     Client,
     ClientId,
     DevicePolicy,
@@ -159,15 +156,12 @@ def ready_for_a_roster(policy, **changes):
     return client, signed
 
 
-ACTIVE = replace(POLICY, adversary=Adversary.ACTIVE, colluding_rate=1 / 8, sparse_if_active=True)
-
-
 @pytest.mark.parametrize(
     ("num_came", "reason"), [(5, Refusal.COHORT_TOO_SMALL), (6, Refusal.MISSING_NEIGHBOUR)]
 )
-def test_an_active_server_cannot_complete_a_sparse_graph_with_a_small_roster(num_came, reason):
+def test_a_server_cannot_complete_a_sparse_graph_with_a_small_roster(num_came, reason):
     """Over k + 1 devices the graph would be complete, and two of its quorums need not overlap."""
-    client, sparse = ready_for_a_roster(ACTIVE, degree=4, min_roster=6, signed=True)
+    client, sparse = ready_for_a_roster(POLICY, degree=4, min_roster=6, signed=True)
     # One of them colludes, so that 2t = 6 is enough for k holders and one too few for k + 1.
     holders = Graph(num_came, 4, bytes(32)).num_holders
     assert (2 * sparse.threshold > holders + 1) == (num_came == 6)
@@ -176,15 +170,12 @@ def test_an_active_server_cannot_complete_a_sparse_graph_with_a_small_roster(num
     assert refused.value.reason is reason
 
 
-@pytest.mark.parametrize("adversary", Adversary)
-def test_a_roster_that_could_complete_a_sparse_graph_is_refused_at_the_opening(adversary):
-    limits = {"adversary": adversary, "sparse_if_active": True}
-    policy = replace(STRICT, **limits)
+def test_a_roster_that_could_complete_a_sparse_graph_is_refused_at_the_opening():
     with pytest.raises(PeerError, match="smallest roster of a sparse graph=5 is below") as refused:
-        ready_for_a_roster(policy, degree=4, min_cohort=5, min_roster=5, signed=True)
+        ready_for_a_roster(STRICT, degree=4, min_cohort=5, min_roster=5, signed=True)
     assert refused.value.reason is Refusal.POLICY
-    ready_for_a_roster(policy, degree=4, min_cohort=5, min_roster=6, signed=True)
-    ready_for_a_roster(policy, degree=4, min_cohort=6, min_roster=5, signed=True)
+    ready_for_a_roster(STRICT, degree=4, min_cohort=5, min_roster=6, signed=True)
+    ready_for_a_roster(STRICT, degree=4, min_cohort=6, min_roster=5, signed=True)
 
 
 @given(st.integers(6, 40), st.sampled_from([2, 4]), st.binary(min_size=32, max_size=32))

@@ -28,6 +28,7 @@ from deltafl.protocol.states import (  # noqa: E402
     SupplyUpdate,
 )
 from deltafl.secagg.policy import DevicePolicy  # noqa: E402
+from deltafl.secagg.threat import PROFILES, Profile  # noqa: E402
 from deltafl.secagg.states import (  # noqa: E402
     CLIENT_TRANSITIONS,
     COLLECTED_AT,
@@ -130,6 +131,17 @@ def policy(documented: type = DevicePolicy, without: type | None = None) -> str:
     return table(["field", "default", "meaning"], rows)
 
 
+def profiles() -> str:
+    """What follows from each profile of a policy."""
+    meanings = attributes(Profile)
+    head = ["", *(f"`{adversary}`" for adversary in PROFILES)]
+    rows = [
+        [meanings[name], *("yes" if getattr(row, name) else "no" for row in PROFILES.values())]
+        for name in Profile._fields
+    ]
+    return table(head, rows)
+
+
 def generated() -> dict[str, str]:
     """All generated tables and diagrams by name."""
     head = ["state", "event", "next", "next if signed"]
@@ -148,6 +160,7 @@ def generated() -> dict[str, str]:
         + "\n\nA drop is recorded with the step that the server is at:\n\n"
         + table(["state", "step"], collects),
         "states:round": table(["state", "event", "next"], single),
+        "profiles": profiles(),
         "policy": policy(),
         "policy:round": policy(RoundPolicy, without=DevicePolicy),
         "trace": spec_trace.table(),

@@ -48,8 +48,6 @@ PARAMS = SessionParams(
 )
 POLICY = RoundPolicy(
     min_cohort=3,
-    min_threshold=2,
-    min_search_cohort=3,
     min_honest_tail=0,
     max_mm_pivots_per_device=Fraction(1),
 )

@@ -861,7 +861,6 @@ def check_round_policy(page, rng):
     policy = OfRounds(
         adversary=rng.choice(list(Adversary)),
         colluding_rate=rng.choice([0.0, 0.1, 0.3]),
-        unverified_if_active=rng.random() < 0.5,
         **{name: near(config) if name in close else lax for name, (lax, near) in NEAR.items()},
     )
     flattened = [flat(one) for one in levels.rounds]
@@ -900,8 +899,6 @@ def multiplier_of(config):
 NEAR = {
     "min_honest_tail": (0, lambda c: 1 + c.round_index % 4),
     "max_levels": (16, lambda _: 2),
-    "min_search_cohort": (0, lambda c: c.cohort_size // 2),
-    "max_query_pivots": (1 << 16, lambda c: max(c.quantile.num_pivots - c.round_index % 2, 1)),
     "max_pivots": (
         1 << 32,
         lambda c: max(c.search.max_queries * c.quantile.num_pivots - 1 + c.round_index % 3, 0),

@@ -57,10 +57,7 @@ SMALL_ROUND = {
 
 ROUND_POLICY = POLICY | {
     "min_honest_tail": 0,
-    "unverified_if_active": False,
     "max_levels": 9,
-    "min_search_cohort": 0,
-    "max_query_pivots": 9999,
     "max_pivots": 9999,
     "max_pivots_if_equal": 9999,
     "max_mm_pivots_per_device": [9999, 1],

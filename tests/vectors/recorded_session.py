@@ -30,14 +30,10 @@ POLICY = {
     "colluding_rate": 0.0,
     "dropout_rate": 0.9,
     "min_cohort": 2,
-    "min_threshold": 2,
-    "min_threshold_share": 0.0,
     "max_cohort": 1 << 20,
     "max_degree": 1 << 12,
     "max_slots": 256,
     "max_length": 1 << 26,
-    "max_ring_bits": 64,
-    "sparse_if_active": False,
 }
 """What the devices of the vectors insist on; far below what a real device should."""
 

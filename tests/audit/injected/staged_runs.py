@@ -62,8 +62,6 @@ SIGNED = replace(SESSIONS, signed=True, threat=ThreatModel(adversary=Adversary.A
 LENIENT = RoundPolicy(
     **lenient.ROUNDS,
     min_cohort=2,
-    min_threshold=2,
-    min_threshold_share=0.0,
     colluding_rate=0.0,
     dropout_rate=0.0,
 )
