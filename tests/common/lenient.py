@@ -1,12 +1,14 @@
 """Limits on rounds that hardly limit anything, for tests of something else."""
 
+from dataclasses import fields
 from fractions import Fraction
 
 import pytest
 
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import ThreatModel
+from deltafl.secagg import Adversary, ThreatModel
+from deltafl.secagg.threat import PROFILES
 
 ROUNDS = {
     "min_honest_tail": 0,
@@ -25,6 +27,23 @@ ROUNDS = {
     "max_update_norm": 2.0**1000,
 }
 """Fields of `RoundPolicy`."""
+
+
+class Trusting(RoundPolicy):
+    """Answers searches that it cannot check, whomever it expects."""
+
+    __slots__ = ()
+
+    @property
+    def profile(self):
+        return PROFILES[self.adversary]._replace(takes_unverified=True)
+
+
+def trusting(policy):
+    """The same limits on an active server whose searches are answered unchecked."""
+    limits = {each.name: getattr(policy, each.name) for each in fields(policy)}
+    return Trusting(**limits | {"adversary": Adversary.ACTIVE})
+
 
 SESSIONS = Sessions(
     policy=RoundPolicy(

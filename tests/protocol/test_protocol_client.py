@@ -5,6 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from types import FunctionType, ModuleType
 
+import lenient
 import numpy as np
 import pytest
 from flat_configs import changed_round
@@ -31,7 +32,7 @@ from deltafl.protocol.participations import limits_of
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.states import RoundState
-from deltafl.secagg import Adversary, Enrolment, LedgerError, MemoryLedger, Refusal
+from deltafl.secagg import Enrolment, LedgerError, MemoryLedger, Refusal
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.labels import digest
@@ -43,7 +44,7 @@ CONFIG = make_config(max_queries=2)
 OTHER_MODEL = b"another model..."
 THETAS = (Fraction(1, 2), Fraction(1, 3))
 VICTIM = 17
-ACTIVE = replace(POLICY, adversary=Adversary.ACTIVE)
+ACTIVE = lenient.trusting(POLICY)
 ONCE = replace(POLICY, max_rounds_per_model=1)
 
 signed_or_not = pytest.mark.parametrize("signed", [False, True])

@@ -28,7 +28,6 @@ from deltafl.protocol.states import (  # noqa: E402
     SupplyUpdate,
 )
 from deltafl.secagg.policy import DevicePolicy  # noqa: E402
-from deltafl.secagg.threat import PROFILES, Profile  # noqa: E402
 from deltafl.secagg.states import (  # noqa: E402
     CLIENT_TRANSITIONS,
     COLLECTED_AT,
@@ -43,6 +42,7 @@ from deltafl.secagg.states import (  # noqa: E402
     ListSlotCall,
     OpenSlotCall,
 )
+from deltafl.secagg.threat import PROFILES, Profile  # noqa: E402
 
 SPEC: Final = ROOT / "docs" / "spec.md"
 CALLS: Final = {

@@ -185,13 +185,10 @@ def _policies():
     """Rules about parameters, each with a session that just keeps it, and one that does not."""
     signed = {"signed": True, "slots": (("a sum", 2, 13),)}
     active = {"adversary": "active"}
-    sparse = active | {"sparse_if_active": True}
     for description, policy, options in (
         ("Active: a sparse graph, though its thresholds would do.", active, (8, 4, 4, 6)),
-        ("Active, sparse graphs accepted: min_roster k + 2.", sparse, (8, 4, 4, 6)),
-        ("Active, sparse graphs accepted: min_roster k + 1.", sparse, (8, 4, 4, 5)),
-        ("Active, sparse graphs accepted: 2t = h + 2.", sparse, (8, 4, 3, 6)),
-        ("Active, sparse graphs accepted: 2t = h.", sparse, (8, 4, 2, 6)),
+        ("A sparse graph: min_roster k + 2.", {}, (8, 4, 4, 6)),
+        ("A sparse graph: min_roster k + 1.", {}, (8, 4, 4, 5)),
         ("Active, complete graph: 2t = h + 1.", active, (5, 4, 3, 2)),
         ("Active, complete graph: 2t = h.", active, (8, 7, 4, 2)),
         ("Degree 1000 of five devices, max_degree 4.", {"max_degree": 4}, (5, 1000, 3, 2)),

@@ -134,14 +134,11 @@ def _opening_lies():
     at = ("advertise", 0)
     for session, limits in (
         (PLAIN, {"min_cohort": 4}),
-        (PLAIN, {"min_threshold": 4}),
-        (PLAIN, {"min_threshold_share": 0.61}),
         (PLAIN, {"colluding_rate": 0.4}),
         (PLAIN, {"max_cohort": 4}),
         (PLAIN, {"max_degree": 3}),
         (PLAIN, {"max_slots": 1}),
         (PLAIN, {"max_length": 3}),
-        (PLAIN, {"max_ring_bits": 39}),
         (PLAIN, {"max_sharing_work": 539}),
         (PLAIN, {"max_mask_elements": 27}),
         (PLAIN, {"adversary": "active"}),

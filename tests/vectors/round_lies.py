@@ -182,8 +182,6 @@ def _announcements():
 
 LIMITS = (
     ("min_honest_tail", PLAIN, 1, 2),
-    ("min_search_cohort", PLAIN, 2, 3),
-    ("max_query_pivots", NOISY, 3, 2),
     ("max_pivots", PLAIN, 2, 1),
     ("max_pivots_if_equal", NOISY, 3, 2),
     ("max_mm_pivots_per_device", PLAIN, [1, 1], [99, 100]),
@@ -519,11 +517,11 @@ def _accepted():
     )
     told = Announce(config, models, session_wire.encode(SessionOpen(params), params))
     yield signed.lie(
-        "A search that is not verified, and a device that accepts such from an active server.",
-        None,
+        "A search that is not verified, and a device that expects an active server.",
+        Refusal.POLICY,
         ("advertise", 0),
         told,
-        policy={"adversary": "active", "unverified_if_active": True},
+        policy={"adversary": "active"},
     )
     listed = Heard(LISTED)
     last = [place for place in listed.places if place[0] == "mask"][-1]

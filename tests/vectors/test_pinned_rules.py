@@ -20,6 +20,7 @@ from deltafl.secagg.codec import Records
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.messages import OpenSlot
 from deltafl.secagg.states import ClientState
+from deltafl.secagg.threat import PROFILES, Adversary
 
 load = cache(vector_files.load)
 Client = machine.Client
@@ -161,7 +162,8 @@ def _changed_check(monkeypatch, change, name="_check_active"):
 
 
 def sparse_graphs(monkeypatch):
-    _changed_check(monkeypatch, lambda own, params: (replace(own, sparse_if_active=True), params))
+    row = PROFILES[Adversary.ACTIVE]._replace(takes_sparse=True)
+    monkeypatch.setitem(PROFILES, Adversary.ACTIVE, row)
 
 
 def small_sparse_rosters(monkeypatch):
@@ -291,7 +293,7 @@ def any_round(part):
 SIGNED = "complete, signed"
 ODD = "complete, keys with the highest bit"
 OWN = "A sparse graph "
-ACTIVE = "Active, sparse graphs accepted: "
+SMALL = "A sparse graph: "
 RULES = {
     "repetition is ignored": (no_repetition, conversation, "Signed: every message twice."),
     "late messages are ignored": (
@@ -350,7 +352,7 @@ RULES = {
         conversation,
         "Active: a sparse graph, though its thresholds would do.",
     ),
-    "sparse: smallest roster": (small_sparse_rosters, conversation, f"{ACTIVE}min_roster k + 1."),
+    "sparse: smallest roster": (small_sparse_rosters, conversation, f"{SMALL}min_roster k + 1."),
     "active: 2t > h": (no_common_device, conversation, "Active, complete graph: 2t = h."),
     "sparse: min_cohort": (
         any_sparse_graph,
@@ -437,8 +439,7 @@ def test_a_vector_notices_a_broken_rule(rule, monkeypatch):
 def test_what_is_just_allowed_is_accepted():
     # The control of the policies: each with the session that just keeps it.
     for description in (
-        f"{ACTIVE}min_roster k + 2.",
-        f"{ACTIVE}2t = h + 2.",
+        f"{SMALL}min_roster k + 2.",
         "Active, complete graph: 2t = h + 1.",
         f"{OWN}that is enough for the device's own rates.",
         "A roster of three, min_cohort 3, min_roster 3.",
