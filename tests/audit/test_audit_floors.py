@@ -64,9 +64,8 @@ def played():
     [
         ({"adversary": Adversary.CURIOUS}, []),
         ({}, ["parameters.below-policy", "round.below-policy"]),
-        ({"unverified_if_active": True}, ["parameters.below-policy"]),
     ],
-    ids=["curious", "active", "active and trusted"],
+    ids=["curious", "active"],
 )
 def test_what_devices_have_to_believe_of_a_lying_server_is_named(changes, rules):
     active = replace(policy_of(config_of()), adversary=Adversary.ACTIVE)

@@ -87,7 +87,7 @@ def accept_fewer(app, fewest):
     server.write_text(server.read_text().replace("PrivateDeltaFL(theta=", settings))
     text = client.read_text()
     assert MOD in text, "the patch does not use the mod as expected"
-    policy = f"RoundPolicy(min_cohort={fewest}, min_search_cohort={fewest})"
+    policy = f"RoundPolicy(min_cohort={fewest})"
     text = text.replace(MOD, f"DeltaFLMod(own_loss, {policy})")
     client.write_text("from deltafl.protocol.policy import RoundPolicy\n" + text)
 

@@ -171,25 +171,22 @@ def searches_of(config):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "verified", "accepts_unverified"),
+    ("chosen", "verified"),
     [
-        ({}, False, False),
-        ({"signed": True}, False, False),
-        ({"signed": True, "search": "verified"}, True, False),
-        ({"signed": True, "search": "verified", "graph": "complete"}, True, False),
-        ({"adversary": "active"}, True, False),
-        ({"adversary": "active", "graph": "complete"}, True, False),
-        ({"adversary": "active", "search": "verified"}, True, False),
-        ({"adversary": "active", "search": "trusted"}, False, True),
-        ({"adversary": "active", "search": "trusted", "graph": "sparse"}, False, True),
+        ({}, False),
+        ({"signed": True}, False),
+        ({"signed": True, "search": "verified"}, True),
+        ({"signed": True, "search": "verified", "graph": "complete"}, True),
+        ({"adversary": "noncolluding"}, False),
+        ({"adversary": "active"}, True),
+        ({"adversary": "active", "graph": "complete"}, True),
+        ({"adversary": "active", "search": "verified"}, True),
     ],
 )
-def test_devices_check_the_search_of_an_active_server_unless_told_otherwise(
-    chosen, verified, accepts_unverified
-):
+def test_devices_check_the_search_of_an_active_server(chosen, verified):
     found, sessions = searches_of(private(**chosen))
     assert found is verified
-    assert sessions.policy.unverified_if_active is accepts_unverified
+    assert sessions.policy.adversary == chosen.get("adversary", "curious")
 
 
 @pytest.mark.parametrize(
@@ -202,8 +199,9 @@ def test_devices_check_the_search_of_an_active_server_unless_told_otherwise(
         ),
         (
             {"adversary": "active", "graph": "sparse"},
-            ["quantile.search = 'auto'", "privacy.graph = 'sparse'", "'active'", "'trusted'"],
+            ["privacy.graph = 'sparse'", "'active'"],
         ),
+        ({"adversary": "active", "search": "trusted"}, ["'trusted'", "'active'"]),
     ],
 )
 def test_a_search_that_no_device_can_check_is_refused_by_both_settings(chosen, named):
@@ -219,10 +217,6 @@ def test_algorithms_without_a_search_do_not_mind_the_setting(algorithm):
     assert not build(config).rounds.encoding.search.verified
     everybody = {"federation": {"theta": 1}}
     build(settings("private-delta-fl", sections, everybody))
-    trusted = {"quantile": {"search": "trusted"}}
-    for config in (settings(algorithm, trusted), settings("private-delta-fl", trusted, everybody)):
-        assert not sessions_of(config).policy.unverified_if_active
-    assert sessions_of(settings("private-delta-fl", trusted)).policy.unverified_if_active
 
 
 def test_a_verified_search_takes_the_complete_graph_of_any_cohort():
@@ -275,15 +269,15 @@ def test_devices_insist_on_the_limits_of_the_settings():
     own = {field.name for field in fields(PolicyConfig)}
     limits = {field.name for field in fields(RoundPolicy)}
     limits -= {field.name for field in fields(DevicePolicy)}
-    assert limits - own == {"min_honest_tail", "unverified_if_active"}
+    assert limits - own == {"min_honest_tail"}
     for name in own:
         changed = getattr(RoundPolicy(), name) + 1
         config = settings("private-delta-fl", {"policy": {name: changed}})
         assert getattr(sessions_of(config).policy, name) == changed
 
 
-def test_devices_search_over_their_smallest_cohort_unless_the_settings_say_otherwise():
-    assert sessions_of(private(min_cohort=7)).policy.min_search_cohort == 7
+def test_devices_search_over_their_smallest_cohort():
+    assert sessions_of(private(min_cohort=7)).policy.min_cohort == 7
 
 
 @pytest.mark.parametrize(
@@ -341,7 +335,7 @@ def test_simulated_devices_accept_what_the_run_asks_for_and_nothing_else(case):
         for field in fields(PolicyConfig)
         if getattr(policy, field.name) != getattr(usual, field.name)
     }
-    assert found == {**accepted, "min_search_cohort": config.privacy.min_cohort}
+    assert found == accepted
     session_of(config, 5)
 
 

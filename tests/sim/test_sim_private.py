@@ -300,7 +300,7 @@ def sessions_by(**privacy):
 
 def test_a_device_insists_on_what_the_configuration_says():
     plain = sessions_by(colluding=0.2)
-    assert plain.policy == RoundPolicy(colluding_rate=0.2, min_cohort=5, min_search_cohort=5)
+    assert plain.policy == RoundPolicy(colluding_rate=0.2, min_cohort=5)
     assert plain.threat == ThreatModel(0.2, 0.1)
     assert not plain.signed
     signed = sessions_by(colluding=0.2, signed=True)
@@ -310,16 +310,6 @@ def test_a_device_insists_on_what_the_configuration_says():
     assert active.signed
     assert active.threat == ThreatModel(0.2, 0.1, Adversary.ACTIVE)
     assert active.policy == replace(plain.policy, adversary=Adversary.ACTIVE)
-
-
-@pytest.mark.parametrize(
-    ("graph", "accepts_sparse"), [("auto", False), ("complete", False), ("sparse", True)]
-)
-def test_a_sparse_graph_is_left_to_an_active_server_only_by_name(graph, accepts_sparse):
-    settings = {**PRIVATE_RUN, "quantile": {"search": "trusted"}}
-    settings["privacy"] = {**PRIVATE_RUN["privacy"], "adversary": "active", "graph": graph}
-    sessions = sessions_of(build_config([settings]))
-    assert sessions.policy.sparse_if_active is accepts_sparse
 
 
 def test_the_default_settings_withstand_an_active_server():

@@ -1,6 +1,7 @@
 """What `deltafl audit` says to a script: exit codes, JSON, and one sentence where it cannot."""
 
 import json
+import shlex
 import shutil
 
 import leaks_behind_covers
@@ -43,11 +44,11 @@ def test_nothing_found_is_0(clean, capsys):
 def test_limits_of_devices_are_the_usual_ones_or_given(tmp_path, capsys):
     clean = injected(tmp_path / "t.sqlite", lambda _: None)
     assert main(["audit", str(clean), "--quiet"]) == CODES["found"]
-    assert "below min_search_cohort=10" in capsys.readouterr().out
-    given = ["--set", "policy.min_search_cohort=5"]
+    assert "below the device's min_cohort=10" in capsys.readouterr().out
+    given = ["--min-cohort", "5"]
     assert main(["audit", str(clean), "--json", *given]) == CODES["clean"]
-    assert f"--set {given[1]}" in json.loads(capsys.readouterr().out)["reproduce"][0]
-    given += ["--set", "policy.max_query_pivots=1", "--set", "policy.min_update_clip=3"]
+    assert shlex.join(given) in json.loads(capsys.readouterr().out)["reproduce"][0]
+    given += ["--set", "policy.max_pivots=99", "--set", "policy.min_update_clip=3"]
     assert main(["audit", str(clean), "--quiet", *given]) == CODES["found"]
     assert "update_clip=2 is below min_update_clip=3" in capsys.readouterr().out
 

@@ -112,9 +112,11 @@ def test_a_model_that_is_shown_again_is_worse_where_devices_answer_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("accepts", "found"), [(False, {Severity.HIGH}), (True, set())])
-def test_searches_that_are_not_verified_may_be_accepted(tmp_path, accepts, found):
-    options = Options(adversary=Adversary.ACTIVE, unverified_if_active=accepts)
+@pytest.mark.parametrize(
+    ("adversary", "found"), [(Adversary.ACTIVE, {Severity.HIGH}), (Adversary.CURIOUS, set())]
+)
+def test_searches_that_are_not_verified_may_be_accepted(tmp_path, adversary, found):
+    options = Options(adversary=adversary)
     write(played(SignedStage).entries, tmp_path / "t.sqlite")
     findings = audit(tmp_path / "t.sqlite", options).findings
     said = (one.severity for one in findings if "the search is not verified" in one.detail)
