@@ -196,7 +196,6 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     },
     f'{_SEARCH} and privacy.adversary = "active"': {
         'quantile.search ≠ "trusted"': "devices expect a server that lies about its search",
-        'quantile.method ≠ "noisy"': "no device can check its sums",
     },
     'federation.algorithm = "aaggff-s"': {
         "faults.dropout = 0": "it needs every device in every round",
